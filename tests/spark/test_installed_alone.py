@@ -30,4 +30,4 @@ def test_the_library_alone(tmp_path: Path) -> None:
     printed = subprocess.run(
         [python, "-I", "-c", IMPORT_ALL], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    assert printed == ["kshare kshare-core kshare-kafka-client kshare-spark kshare-wire", ""]
+    assert printed == ["kshare kshare-core kshare-kafka-client kshare-spark kshare-upstream kshare-wire", ""]

@@ -1,4 +1,4 @@
-"""One Apache Kafka 4.3.1 broker on loopback, for benchmarks and tests that compare with Kafka.
+"""One Apache Kafka broker on loopback: 4.3.1 for benchmarks and tests that compare with Kafka, or another release.
 
 with ApacheKafka(folder) as kafka:
     kafka.bootstrap  # "127.0.0.1:PORT"
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from support.environment.free_ports import free_port
-from support.kafka.java import kafka_classpath, require_java
+from support.kafka.java import NEWEST, kafka_classpath, require_java
 from support.kafka.java_programs import quick_flags
 
 START_TIMEOUT_S = 60.0
@@ -37,6 +37,12 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
     raise RuntimeError(f"Kafka did not listen on {port} within {START_TIMEOUT_S} s: {log.read_text()[-3000:]}")
 
 
+def new_cluster_id() -> str:
+    """A random id as `kafka-storage.sh random-uuid` makes it."""
+    cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    return "A" + cluster_id[1:] if cluster_id.startswith("-") else cluster_id
+
+
 class ApacheKafka:
     """A context manager; `settings` are added to server.properties, `flags` to those of Java.
 
@@ -53,7 +59,11 @@ class ApacheKafka:
         quick: bool = False,
         flags: Sequence[str] = (),
         port: int | None = None,
+        release: str = NEWEST,
+        cluster_id: str | None = None,
     ) -> None:
+        self._release = release
+        self._cluster_id = cluster_id or new_cluster_id()
         self._folder = folder
         self._settings = settings or {}
         self._heap = heap
@@ -67,27 +77,39 @@ class ApacheKafka:
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-        if cluster_id.startswith("-"):
-            cluster_id = "A" + cluster_id[1:]
         subprocess.run(
-            [*self._java("256m"), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)],
+            [*self._java("256m"), "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties)],
             check=True,
             capture_output=True,
         )
-        log = self._folder / "kafka.log"
-        with log.open("wb") as output:
+        self.launch()
+        self.wait_until_up()
+        return self
+
+    def launch(self) -> None:
+        """Starts the process on what it has stored, and does not wait for it."""
+        with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*self._java(self._heap, *self._flags), "kafka.Kafka", str(properties)],
+                [*self._java(self._heap, *self._flags), "kafka.Kafka", str(self._folder / "server.properties")],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        wait_for_port(self._port, self._process, log)
-        return self
+
+    def wait_until_up(self) -> None:
+        assert self._process is not None
+        wait_for_port(self._port, self._process, self._log)
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "kafka.log"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends the process with SIGTERM, if it has not ended yet."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -106,7 +128,7 @@ class ApacheKafka:
         # The flags of Kafka's own start script.
         usual = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", f"-Xms{heap}"]
         chosen = quick_flags() if self._quick else usual
-        return [require_java(), *chosen, f"-Xmx{heap}", *flags, quiet, "-cp", kafka_classpath()]
+        return [require_java(), *chosen, f"-Xmx{heap}", *flags, quiet, "-cp", kafka_classpath(self._release)]
 
     def _properties(self) -> dict[str, str]:
         controller_port = free_port()

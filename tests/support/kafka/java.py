@@ -1,8 +1,8 @@
 """Java and Apache Kafka's jars for tests and benchmarks.
 
-`kafka_classpath()` returns a class path with Kafka 4.3.1's clients, broker and tools. What is missing is installed:
-Java and Maven by apt-get where this runs as root on Debian, the jars by Maven from Maven Central into the user's cache.
-Where that is not possible, Missing says what to install.
+`kafka_classpath()` returns a class path with Kafka 4.3.1's clients, broker and tools, or with those of Kafka 3.9.1,
+which has no share groups. What is missing is installed: Java and Maven by apt-get where this runs as root on Debian,
+the jars by Maven from Maven Central into the user's cache. Where that is not possible, Missing says what to install.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 from support.environment.installation import INSTALL_TIMEOUT_S, Missing, alone, cache_folder, debian_program
 
 POM = Path(__file__).resolve().parents[2] / "java/pom.xml"
+POMS = {"4.3.1": POM, "3.9.1": POM.with_name("kafka-3.9-pom.xml")}
+NEWEST, WITHOUT_SHARE_GROUPS = "4.3.1", "3.9.1"
 SPARK_KAFKA_POM = POM.with_name("spark-kafka-pom.xml")
 
 
@@ -31,11 +33,11 @@ def _require_java() -> str:
     return debian_program(["java"], "openjdk-17-jdk-headless")
 
 
-def kafka_jars() -> Path:
-    """A folder with Kafka's jars; filled once for each content of pom.xml."""
+def kafka_jars(release: str = NEWEST) -> Path:
+    """A folder with Kafka's jars; filled once for each content of the release's pom.xml."""
     with alone():
         _require_java()
-        return _jars(POM, "kafka-jars")
+        return _jars(POMS[release], "kafka-jars")
 
 
 def spark_kafka_jars() -> list[Path]:
@@ -75,6 +77,6 @@ def _jars(pom: Path, name: str) -> Path:
     return folder
 
 
-def kafka_classpath() -> str:
-    """The class path with Apache Kafka 4.3.1."""
-    return f"{kafka_jars()}/*"
+def kafka_classpath(release: str = NEWEST) -> str:
+    """The class path with Apache Kafka of a release, one of POMS."""
+    return f"{kafka_jars(release)}/*"

@@ -114,4 +114,4 @@ def test_the_spark_library_needs_no_service() -> None:
             needed.add(name)
             waiting += packages.get(name, ())
     ours = {name for name in needed if name.startswith("kshare")}
-    assert ours == {"kshare-spark", "kshare-kafka-client", "kshare-wire", "kshare-core"}
+    assert ours == {"kshare-spark", "kshare-kafka-client", "kshare-upstream", "kshare-wire", "kshare-core"}

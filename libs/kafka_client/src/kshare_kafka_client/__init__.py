@@ -2,7 +2,7 @@
 
 | module | holds |
 |---|---|
-| `connection`, `sasl` | one blocking connection to one broker, with typed requests and responses, TLS and SASL |
+| `connection` | one blocking connection to one broker, with typed requests and responses, TLS and SASL |
 | `properties` | options `kafka.*` as properties of confluent-kafka |
 | `topics` | partitions of topics, with the offsets where their logs begin and end |
 | `range_reader` | the records of a range of plain offsets, exactly, with confluent-kafka |

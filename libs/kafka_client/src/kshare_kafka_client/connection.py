@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from kshare_core.errors import ErrorCode
-from kshare_kafka_client.sasl import AuthenticationFailed, exchange
+from kshare_upstream.sasl import AuthenticationFailed, Credentials, exchange
 from kshare_wire.generated.requests.api_versions import ApiVersionsRequest
 from kshare_wire.generated.requests.sasl_authenticate import SaslAuthenticateRequest
 from kshare_wire.generated.requests.sasl_handshake import SaslHandshakeRequest
@@ -116,21 +116,21 @@ class Connection:
             raise ConnectionFailed(f"{self.name} refused ApiVersions: {error_text(answer.error_code)}")
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    def authenticate(self, mechanism: str, username: str, password: str) -> None:
+    def authenticate(self, credentials: Credentials) -> None:
         """Authenticates with PLAIN or SCRAM; AuthenticationFailed or ConnectionFailed."""
-        handshake = self.ask(SaslHandshakeRequest(mechanism=mechanism), SASL_HANDSHAKE_VERSION)
+        handshake = self.ask(SaslHandshakeRequest(mechanism=credentials.mechanism), SASL_HANDSHAKE_VERSION)
         if handshake.error_code:
             served = ", ".join(handshake.mechanisms) or "none"
             raise AuthenticationFailed(
-                f"broker {self.name} does not support SASL mechanism {mechanism}; it supports {served}"
+                f"broker {self.name} does not support SASL mechanism {credentials.mechanism}; it supports {served}"
             )
-        messages = exchange(mechanism, username, password)
+        messages = exchange(credentials)
         message = next(messages)
         while True:
             answer = self.ask(SaslAuthenticateRequest(auth_bytes=message), SASL_AUTHENTICATE_VERSION)
             if answer.error_code:
                 text = answer.error_message or "authentication failed"
-                raise AuthenticationFailed(f"broker {self.name}, user {username}: {text}")
+                raise AuthenticationFailed(f"broker {self.name}, user {credentials.username}: {text}")
             try:
                 message = messages.send(bytes(answer.auth_bytes))
             except StopIteration:

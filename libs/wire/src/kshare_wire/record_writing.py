@@ -1,17 +1,29 @@
 """A writer of record batches from single records, for records that a role itself writes; never on the normal path.
 
-The batch has no producer id and base offset 0, as from a producer without idempotence.
+The batch has base offset 0, and no producer id unless it is given one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from kshare_wire.record_batches import COMPRESSION_NAMES
+from kshare_wire.record_batches import COMPRESSION_NAMES, NO_PRODUCER_ID, NO_SEQUENCE
 
 Header = tuple[str, bytes | None]
+
+
+class ProducerSequence(NamedTuple):
+    """The producer of a batch, and the sequence number of its first record (KIP-98)."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_PRODUCER = ProducerSequence()
 
 
 class BatchWriter:
@@ -21,15 +33,15 @@ class BatchWriter:
     name of `COMPRESSION_NAMES`; sizes are those before compression.
     """
 
-    def __init__(self, limit_bytes: int, compression: str = "none") -> None:
+    def __init__(self, limit_bytes: int, compression: str = "none", producer: ProducerSequence = NO_PRODUCER) -> None:
         self.count = 0
         self._builder = DefaultRecordBatchBuilder(
             magic=2,
             compression_type=COMPRESSION_NAMES.index(compression),
             is_transactional=0,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=producer.base_sequence,
             batch_size=limit_bytes,
         )
 

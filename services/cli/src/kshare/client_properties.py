@@ -13,26 +13,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from kshare.failure import BAD_USE, CommandFailed
-from kshare_kafka_client.sasl import MECHANISMS
 from kshare_servicekit.properties import parse_properties
+from kshare_upstream.sasl import MECHANISMS, Credentials
 
 Properties = Mapping[str, str]
 NO_PROPERTIES: Properties = {}
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "plaintext", "ssl", "sasl_plaintext", "sasl_ssl"
 PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """A SASL mechanism with user name and password."""
-
-    mechanism: str
-    username: str
-    password: str = field(repr=False)
 
 
 def read_properties(path: Path | None) -> Properties:

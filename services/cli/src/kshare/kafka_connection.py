@@ -13,7 +13,7 @@ from kshare.client_properties import NO_PROPERTIES, Properties, credentials, tls
 from kshare.failure import CommandFailed
 from kshare_kafka_client import connection
 from kshare_kafka_client.connection import Connection, ConnectionClosed, error_text
-from kshare_kafka_client.sasl import AuthenticationFailed
+from kshare_upstream.sasl import AuthenticationFailed
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.responses.metadata import MetadataResponse
 from kshare_wire.messages import Request, Response
@@ -42,7 +42,7 @@ class KafkaConnection:
         if user is None:
             return
         try:
-            self._connection.authenticate(user.mechanism, user.username, user.password)
+            self._connection.authenticate(user)
         except (connection.ConnectionFailed, AuthenticationFailed) as error:
             self._connection.close()
             raise ConnectionFailed(str(error)) from None

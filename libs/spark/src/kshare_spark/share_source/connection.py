@@ -7,6 +7,7 @@ import ssl
 from kshare_kafka_client import connection
 from kshare_kafka_client.connection import ConnectionFailed
 from kshare_spark.share_source.options import ClientProperties
+from kshare_upstream.sasl import Credentials
 
 SOFTWARE_NAME = "kshare-spark"
 
@@ -26,7 +27,8 @@ class Connection(connection.Connection):
         try:
             self.versions = self.ask_versions(SOFTWARE_NAME)
             if properties.sasl_mechanism is not None:
-                self.authenticate(properties.sasl_mechanism, properties.sasl_username, properties.sasl_password)
+                user, password = properties.sasl_username, properties.sasl_password
+                self.authenticate(Credentials(properties.sasl_mechanism, user, password))
         except BaseException:
             self.close()
             raise

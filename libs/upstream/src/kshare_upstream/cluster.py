@@ -1,0 +1,212 @@
+"""An existing cluster over sockets: its brokers, its partition leaders, and requests sent to the right broker.
+
+There is one connection to each broker for each purpose, opened at the first request and again after it was lost. A
+purpose is a name: requests that wait at the broker have one of their own, because a broker answers in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from kshare_upstream.connection import BrokerAddress, ClientSettings, Connection, ConnectionLost, open_connection
+from kshare_upstream.port import (
+    NO_LEADER,
+    AResponse,
+    Broker,
+    ClusterView,
+    LeaderUnknown,
+    PartitionLeader,
+    Topic,
+    UpstreamPartitionName,
+)
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
+from kshare_wire.generated.responses.metadata import MetadataResponse
+from kshare_wire.messages import Request
+
+METADATA = VersionRange(7, 12)
+"""Leader epochs since version 7, topic ids since version 10."""
+REQUESTS = "requests"
+"""The purpose of requests that are answered at once."""
+_BOOTSTRAP = -1
+
+
+class Cluster:
+    """The client of one cluster; `close` ends its connections."""
+
+    def __init__(self, bootstrap: Sequence[BrokerAddress], settings: ClientSettings) -> None:
+        """`bootstrap` are addresses of some brokers; one that answers is enough."""
+        self._bootstrap = list(bootstrap)
+        self._settings = settings
+        self._view = ClusterView(None, _BOOTSTRAP, {})
+        self._leaders: dict[UpstreamPartitionName, int] = {}
+        self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+
+    async def close(self) -> None:
+        opening, self._connections = list(self._connections.values()), {}
+        for task in opening:
+            task.cancel()
+        for result in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(result, Connection):
+                result.close()
+
+    async def describe(self, topics: Sequence[str] | None) -> ClusterView:
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        answer = await self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), METADATA)
+        view = _view(answer)
+        self._drop_connections_to_others(view)
+        self._view = view
+        for topic in view.topics.values():
+            for partition, leader in topic.leaders.items():
+                self._leaders[UpstreamPartitionName(topic.name, partition)] = leader.node_id
+        return view
+
+    async def versions(self) -> Mapping[int, VersionRange]:
+        view = await self.describe([])
+        ranges = [(await self._connection(node_id, REQUESTS)).versions for node_id in view.brokers]
+        return common_versions(ranges)
+
+    async def ask_any(self, request: Request[AResponse], served: VersionRange) -> AResponse:
+        """Asks brokers one after the other, those with a connection first, until one answers.
+
+        A request whose connection was lost may have taken effect before another broker is asked.
+        """
+        nodes = sorted(self._view.brokers, key=lambda node_id: not self._is_connected(node_id))
+        problem: ConnectionLost | None = None
+        for node_id in [*nodes, _BOOTSTRAP]:
+            try:
+                return await self.ask_broker(node_id, request, served)
+            except ConnectionLost as error:
+                problem = error
+        assert problem is not None
+        raise problem
+
+    async def ask_broker(
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
+    ) -> AResponse:
+        connection = await self._connection(node_id, purpose)
+        return await connection.ask(request, served, wait_ms=wait_ms)
+
+    async def ask_controller(self, request: Request[AResponse], served: VersionRange) -> AResponse:
+        """With KRaft every broker passes such requests on to the controller, and Metadata names any broker."""
+        if self._view.controller_id not in self._view.brokers:
+            await self.describe([])
+        node_id = self._view.controller_id
+        if node_id not in self._view.brokers:
+            return await self.ask_any(request, served)
+        return await self.ask_broker(node_id, request, served)
+
+    async def leader_of(self, at: UpstreamPartitionName) -> int:
+        if self._leaders.get(at, NO_LEADER) == NO_LEADER:
+            await self.describe([at.topic])
+        node_id = self._leaders.get(at, NO_LEADER)
+        if node_id == NO_LEADER:
+            raise LeaderUnknown(f"partition {at} has no leader")
+        return node_id
+
+    def forget_leader(self, at: UpstreamPartitionName) -> None:
+        self._leaders.pop(at, None)
+
+    def _is_connected(self, node_id: int) -> bool:
+        task = self._connections.get((node_id, REQUESTS))
+        return task is not None and task.done() and not task.cancelled() and task.exception() is None
+
+    async def _connection(self, node_id: int, purpose: str) -> Connection:
+        """The open connection, or a new one; callers that need it at the same time share it."""
+        key = (node_id, purpose)
+        task = self._connections.get(key)
+        if task is not None and task.done() and not _is_usable(task):
+            if not task.cancelled() and task.exception() is None and task.result().is_idle:
+                task.result().close()
+            task = None
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(node_id))
+            task.add_done_callback(_note_failure)
+            self._connections[key] = task
+        return await asyncio.shield(task)
+
+    async def _open(self, node_id: int) -> Connection:
+        if node_id == _BOOTSTRAP:
+            return await self._open_bootstrap()
+        broker = self._view.brokers.get(node_id)
+        if broker is None:
+            raise ConnectionLost(f"broker {node_id} is not among the cluster's brokers")
+        return await open_connection(broker.address, self._settings)
+
+    async def _open_bootstrap(self) -> Connection:
+        problems = []
+        for address in self._bootstrap:
+            try:
+                return await open_connection(address, self._settings)
+            except ConnectionLost as error:
+                problems.append(str(error))
+        raise ConnectionLost("; ".join(problems))
+
+    def _drop_connections_to_others(self, view: ClusterView) -> None:
+        """Forgets connections to brokers that are gone or have another address; they close once they are idle."""
+        for key in [key for key in self._connections if key[0] != _BOOTSTRAP]:
+            node_id = key[0]
+            before, now = self._view.brokers.get(node_id), view.brokers.get(node_id)
+            if now is None or (before is not None and before.address != now.address):
+                task = self._connections.pop(key)
+                task.add_done_callback(_close_result)
+
+
+def common_versions(ranges: Sequence[Mapping[int, VersionRange]]) -> dict[int, VersionRange]:
+    """The versions that are in all ranges, by API key; APIs that one side lacks are left out."""
+    if not ranges:
+        return {}
+    common: dict[int, VersionRange] = {}
+    for api_key in set.intersection(*(set(each) for each in ranges)):
+        lowest = max(each[api_key].minimum for each in ranges)
+        highest = min(each[api_key].maximum for each in ranges)
+        if lowest <= highest:
+            common[api_key] = VersionRange(lowest, highest)
+    return common
+
+
+def _is_usable(task: asyncio.Task[Connection]) -> bool:
+    if task.cancelled() or task.exception() is not None:
+        return False
+    connection = task.result()
+    until_s = connection.usable_until_s
+    return connection.is_open and (until_s is None or asyncio.get_running_loop().time() < until_s)
+
+
+def _note_failure(task: asyncio.Task[Connection]) -> None:
+    """Takes note of a failure, which every waiter is told, so that asyncio does not report one that nobody awaits."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _close_result(task: asyncio.Task[Connection]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _view(answer: MetadataResponse) -> ClusterView:
+    brokers = {
+        broker.node_id: Broker(broker.node_id, BrokerAddress(broker.host, broker.port), broker.rack)
+        for broker in answer.brokers
+    }
+    topics = {
+        topic.name: Topic(
+            topic.name,
+            topic.topic_id,
+            {
+                partition.partition_index: PartitionLeader(partition.leader_id, partition.leader_epoch)
+                for partition in topic.partitions
+            },
+            topic.error_code,
+        )
+        for topic in answer.topics
+        if topic.name is not None
+    }
+    return ClusterView(answer.cluster_id, answer.controller_id, brokers, topics)

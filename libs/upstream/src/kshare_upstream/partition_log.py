@@ -1,0 +1,198 @@
+"""The log of one partition of an existing cluster: append, read, its offsets, and the removal of its beginning.
+
+Requests go to the partition's leader. Where the leader has changed, is not reachable or asks for patience, they are
+repeated until the deadline. An append is repeated with the bytes that it had, so a batch with a producer id is stored
+once: the broker answers a repetition with the offset of the first (KIP-98).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kshare_core.errors import ErrorCode
+from kshare_upstream.connection import ConnectionLost
+from kshare_upstream.port import LeaderUnknown, Upstream, UpstreamPartitionName
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
+from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kshare_wire.generated.requests.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+PRODUCE = VersionRange(3, 9)
+"""Topics by name; version 3 has the message format that has sequence numbers."""
+FETCH = VersionRange(11, 12)
+"""Topics by name; version 11 has the client's rack (KIP-392)."""
+LIST_OFFSETS = VersionRange(2, 8)
+DELETE_RECORDS = VersionRange(0, 2)
+ALL_REPLICAS = -1
+EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1
+RETRY_BACKOFF_MS = 100
+"""Kafka's retry.backoff.ms."""
+
+LEADER_CHANGED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors after which the leader is looked up again."""
+PATIENCE = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors after which the same leader may succeed."""
+
+AResult = TypeVar("AResult")
+
+
+class Refused(Exception):
+    """A broker refused a request with an error code that no repetition changes."""
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        known = code in ErrorCode.__members__.values()
+        name = ErrorCode(code).name if known else f"error {code}"
+        super().__init__(f"{what}: {name}{f' ({message})' if message else ''}")
+        self.code = code
+
+
+class OutcomeUnknown(OSError):
+    """The deadline passed; whether the last request took effect is unknown."""
+
+
+class _Again(Exception):
+    """The request is to be repeated, after the leader is looked up again if `leader_changed`."""
+
+    def __init__(self, reason: str, *, leader_changed: bool) -> None:
+        super().__init__(reason)
+        self.leader_changed = leader_changed
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Batches as they are in the log; the last one may be cut off."""
+
+    data: bytes | memoryview
+    high_watermark: int
+    log_start_offset: int
+
+
+class PartitionLog:
+    """One partition; `deadline_ms` is how long a call repeats its request."""
+
+    def __init__(self, upstream: Upstream, at: UpstreamPartitionName, *, deadline_ms: int = 30_000) -> None:
+        self.at = at
+        self._upstream = upstream
+        self._deadline_ms = deadline_ms
+
+    async def append(self, batch: bytes) -> int:
+        """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown."""
+
+        async def attempt(node_id: int) -> int:
+            data = PartitionProduceData(index=self.at.partition, records=memoryview(batch))
+            request = ProduceRequest(
+                acks=ALL_REPLICAS,
+                timeout_ms=self._deadline_ms,
+                topic_data=[TopicProduceData(name=self.at.topic, partition_data=[data])],
+            )
+            answer = await self._upstream.ask_broker(node_id, request, PRODUCE)
+            (partition,) = answer.responses[0].partition_responses
+            self._check(partition.error_code, "Produce", partition.error_message)
+            return partition.base_offset
+
+        return await self._repeated(attempt)
+
+    async def read(self, offset: int, *, max_bytes: int = 1 << 20, wait_ms: int = 0) -> Records:
+        """Batches from the one with `offset` on, empty at the end of the log; Refused (OFFSET_OUT_OF_RANGE, …)."""
+
+        async def attempt(node_id: int) -> Records:
+            wanted = FetchPartition(
+                partition=self.at.partition, fetch_offset=offset, partition_max_bytes=max_bytes, log_start_offset=-1
+            )
+            request = FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                session_epoch=-1,
+                topics=[FetchTopic(topic=self.at.topic, partitions=[wanted])],
+            )
+            answer = await self._upstream.ask_broker(node_id, request, FETCH, wait_ms=wait_ms)
+            self._check(answer.error_code, "Fetch")
+            (partition,) = answer.responses[0].partitions
+            self._check(partition.error_code, "Fetch")
+            parts = partition.records or ()
+            data = memoryview(parts[0]) if len(parts) == 1 else b"".join(parts)
+            return Records(data, partition.high_watermark, partition.log_start_offset)
+
+        return await self._repeated(attempt)
+
+    async def offset_at(self, timestamp: int) -> int:
+        """The offset for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a time in milliseconds; -1 if there is none."""
+
+        async def attempt(node_id: int) -> int:
+            wanted = ListOffsetsPartition(partition_index=self.at.partition, timestamp=timestamp)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name=self.at.topic, partitions=[wanted])]
+            )
+            answer = await self._upstream.ask_broker(node_id, request, LIST_OFFSETS)
+            (partition,) = answer.topics[0].partitions
+            self._check(partition.error_code, "ListOffsets")
+            return partition.offset
+
+        return await self._repeated(attempt)
+
+    async def delete_before(self, offset: int) -> int:
+        """Removes the records below `offset`; returns the log's new start. Refused, OutcomeUnknown."""
+
+        async def attempt(node_id: int) -> int:
+            wanted = DeleteRecordsPartition(partition_index=self.at.partition, offset=offset)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name=self.at.topic, partitions=[wanted])], timeout_ms=self._deadline_ms
+            )
+            answer = await self._upstream.ask_broker(node_id, request, DELETE_RECORDS)
+            (partition,) = answer.topics[0].partitions
+            self._check(partition.error_code, "DeleteRecords")
+            return partition.low_watermark
+
+        return await self._repeated(attempt)
+
+    def _check(self, code: int, api: str, message: str | None = None) -> None:
+        if code == ErrorCode.NONE:
+            return
+        reason = str(Refused(code, f"{api} of partition {self.at}", message))
+        if code in LEADER_CHANGED or code in PATIENCE:
+            raise _Again(reason, leader_changed=code in LEADER_CHANGED)
+        raise Refused(code, f"{api} of partition {self.at}", message)
+
+    async def _repeated(self, attempt: Callable[[int], Awaitable[AResult]]) -> AResult:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._deadline_ms / 1000
+        while True:
+            try:
+                return await attempt(await self._upstream.leader_of(self.at))
+            except _Again as again:
+                reason, leader_changed = str(again), again.leader_changed
+            except (ConnectionLost, LeaderUnknown) as error:
+                reason, leader_changed = str(error), True
+            if leader_changed:
+                self._upstream.forget_leader(self.at)
+            if loop.time() + RETRY_BACKOFF_MS / 1000 > deadline_s:
+                raise OutcomeUnknown(f"{reason}; given up after {self._deadline_ms} ms")
+            await asyncio.sleep(RETRY_BACKOFF_MS / 1000)

@@ -1,0 +1,65 @@
+"""Creation and deletion of topics of an existing cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kshare_core.errors import ErrorCode
+from kshare_upstream.partition_log import Refused
+from kshare_upstream.port import Upstream
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+CREATE_TOPICS = VersionRange(2, 7)
+DELETE_TOPICS = VersionRange(1, 6)
+TIMEOUT_MS = 30_000
+HIGHEST_REPLICATION_FACTOR = 3
+
+
+def replication_factor(broker_count: int) -> int:
+    """The replicas of kshare's own topics: three, or as many as there are brokers."""
+    return min(HIGHEST_REPLICATION_FACTOR, broker_count)
+
+
+def durable_configs(replicas: int) -> dict[str, str]:
+    """Configs of a log that loses nothing while one of its replicas fails, and that nobody else shortens.
+
+    `cleanup.policy` is never compact: the last record of a key may be one that its reader must ignore.
+    """
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "min.insync.replicas": str(max(1, replicas - 1)),
+        "unclean.leader.election.enable": "false",
+        "compression.type": "producer",
+    }
+
+
+async def create_topic(
+    upstream: Upstream, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]
+) -> bool:
+    """Creates a topic; False if it exists. Refused."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+    answer = await upstream.ask_controller(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), CREATE_TOPICS)
+    (result,) = answer.topics
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return False
+    if result.error_code:
+        raise Refused(result.error_code, f"CreateTopics of {name}", result.error_message)
+    return True
+
+
+async def delete_topic(upstream: Upstream, name: str) -> None:
+    """Deletes a topic; Refused."""
+    request = DeleteTopicsRequest(topic_names=[name], topics=[DeleteTopicState(name=name)], timeout_ms=TIMEOUT_MS)
+    answer = await upstream.ask_controller(request, DELETE_TOPICS)
+    (result,) = answer.responses
+    if result.error_code:
+        raise Refused(result.error_code, f"DeleteTopics of {name}", result.error_message)

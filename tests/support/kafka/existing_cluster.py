@@ -1,0 +1,66 @@
+"""An Apache Kafka 3.9.1 without share groups, of one or several brokers: what the kafka engine is attached to.
+
+with ExistingCluster(folder, brokers=3) as cluster:
+    cluster.bootstrap         # "127.0.0.1:PORT,127.0.0.1:PORT,…"
+    cluster.brokers[2]        # an ApacheKafka, to be stopped and launched again
+
+The first broker is the controller, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from support.environment.free_ports import free_port
+from support.kafka.apache_kafka import ApacheKafka, new_cluster_id
+from support.kafka.java import WITHOUT_SHARE_GROUPS
+
+HEAP = "384m"
+
+
+class ExistingCluster:
+    """A context manager; `settings` are added to those of every broker."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        settings: dict[str, str] | None = None,
+        release: str = WITHOUT_SHARE_GROUPS,
+    ) -> None:
+        controller_port, cluster_id = free_port(), new_cluster_id()
+        self.brokers = [
+            _broker(folder / str(node_id), node_id, controller_port, cluster_id, settings or {}, release)
+            for node_id in range(1, brokers + 1)
+        ]
+        self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers)
+        self._started = ExitStack()
+
+    def __enter__(self) -> ExistingCluster:
+        for broker in self.brokers:
+            self._started.enter_context(broker)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._started.close()
+
+
+def _broker(
+    folder: Path, node_id: int, controller_port: int, cluster_id: str, settings: dict[str, str], release: str
+) -> ApacheKafka:
+    port = free_port()
+    is_controller = node_id == 1
+    controller = f",CONTROLLER://127.0.0.1:{controller_port}" if is_controller else ""
+    own = {
+        "process.roles": "broker,controller" if is_controller else "broker",
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}{controller}",
+        **settings,
+    }
+    return ApacheKafka(folder, own, heap=HEAP, port=port, release=release, cluster_id=cluster_id)

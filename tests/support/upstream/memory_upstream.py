@@ -1,0 +1,255 @@
+"""An existing cluster in memory: one broker, which answers the requests that kshare sends to one, as Kafka does.
+
+A flaw can be planted, such as a broker that forgets which sequence numbers it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from kshare_core.errors import ErrorCode
+from kshare_upstream.connection import BrokerAddress, ConnectionLost
+from kshare_upstream.partition_log import EARLIEST_TIMESTAMP
+from kshare_upstream.port import AResponse, Broker, ClusterView, LeaderUnknown, PartitionLeader, Topic
+from kshare_upstream.port import UpstreamPartitionName as Name
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
+from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
+from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
+from kshare_wire.generated.requests.fetch import FetchRequest
+from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
+from kshare_wire.generated.requests.list_offsets import ListOffsetsRequest
+from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kshare_wire.generated.responses.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kshare_wire.generated.responses.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kshare_wire.generated.responses.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kshare_wire.generated.responses.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kshare_wire.generated.responses.init_producer_id import InitProducerIdResponse
+from kshare_wire.generated.responses.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kshare_wire.generated.responses.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kshare_wire.messages import Request
+from kshare_wire.record_batches import BatchHeader, patch, read_header
+
+NODE_ID = 1
+SEQUENCES_KEPT = 5
+"""Batches of a producer that a broker recognizes (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
+KAFKA_3_9: Mapping[int, int] = {
+    ApiKey.PRODUCE: 11,
+    ApiKey.FETCH: 17,
+    ApiKey.LIST_OFFSETS: 9,
+    ApiKey.METADATA: 12,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 6,
+    ApiKey.DELETE_RECORDS: 2,
+    ApiKey.INIT_PRODUCER_ID: 5,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.DESCRIBE_CLUSTER: 1,
+}
+"""The highest versions of a broker of Kafka 3.9.1, of the APIs that this one has."""
+
+
+@dataclass(slots=True)
+class Flaws:
+    """What this broker does otherwise than Kafka, and which errors it answers."""
+
+    forgets_sequences: bool = False
+    ignores_delete_records: bool = False
+    errors: dict[type[Request[Any]], list[int]] = field(default_factory=dict)
+    """Error codes of the next requests of a kind; the request has no effect then."""
+    losing: list[type[Request[Any]]] = field(default_factory=list)
+    """Requests that take effect, and whose connection is then lost."""
+
+
+@dataclass(slots=True)
+class _Log:
+    batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Base sequence and base offset of the newest batches, by producer id."""
+
+
+class MemoryUpstream:
+    """Answers at once; time does not matter to it."""
+
+    def __init__(self, *, configs: Mapping[str, str] | None = None, versions: Mapping[int, int] = KAFKA_3_9) -> None:
+        self.flaws = Flaws()
+        self.configs = dict(configs or {})
+        self.logs: dict[Name, _Log] = {}
+        self.leader_lookups = 0
+        self._versions = {key: VersionRange(0, highest) for key, highest in versions.items()}
+        self._last_producer_id = 1000
+        self._known_leaders: set[Name] = set()
+        self._handlers: dict[type[Request[Any]], Callable[[Any, int | None], object]] = {
+            ProduceRequest: self._produce,
+            FetchRequest: self._fetch,
+            ListOffsetsRequest: self._list_offsets,
+            DeleteRecordsRequest: self._delete_records,
+            CreateTopicsRequest: self._create_topics,
+            DeleteTopicsRequest: self._delete_topics,
+            DescribeConfigsRequest: self._describe_configs,
+            InitProducerIdRequest: self._init_producer_id,
+        }
+
+    async def describe(self, topics: Sequence[str] | None) -> ClusterView:
+        names = sorted({name.topic for name in self.logs}) if topics is None else topics
+        broker = Broker(NODE_ID, BrokerAddress("memory", 9092))
+        return ClusterView("memory", NODE_ID, {NODE_ID: broker}, {name: self._topic(name) for name in names})
+
+    async def versions(self) -> Mapping[int, VersionRange]:
+        return self._versions
+
+    async def ask_any(self, request: Request[AResponse], served: VersionRange) -> AResponse:
+        return await self.ask_broker(NODE_ID, request, served)
+
+    async def ask_controller(self, request: Request[AResponse], served: VersionRange) -> AResponse:
+        return await self.ask_broker(NODE_ID, request, served)
+
+    async def ask_broker(
+        self, node_id: int, request: Request[AResponse], served: VersionRange, *, wait_ms: int = 0
+    ) -> AResponse:
+        assert node_id == NODE_ID and served.minimum <= self._versions[request.API_KEY].maximum
+        planned = self.flaws.errors.get(type(request), [])
+        answer = self._handlers[type(request)](request, planned.pop(0) if planned else None)
+        if type(request) in self.flaws.losing:
+            self.flaws.losing.remove(type(request))
+            raise ConnectionLost("the connection was lost")
+        return cast(AResponse, answer)
+
+    async def leader_of(self, at: Name) -> int:
+        if at not in self._known_leaders:
+            self.leader_lookups += 1
+            if at not in self.logs:
+                raise LeaderUnknown(f"partition {at} has no leader")
+            self._known_leaders.add(at)
+        return NODE_ID
+
+    def forget_leader(self, at: Name) -> None:
+        self._known_leaders.discard(at)
+
+    def _topic(self, name: str) -> Topic:
+        partitions = [at.partition for at in self.logs if at.topic == name]
+        code = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return Topic(
+            name, name.encode()[:16].ljust(16), {each: PartitionLeader(NODE_ID, 0) for each in partitions}, code
+        )
+
+    def _produce(self, request: ProduceRequest, error: int | None) -> ProduceResponse:
+        (topic,) = request.topic_data
+        (data,) = topic.partition_data
+        assert data.records is not None
+        log = self.logs[Name(topic.name, data.index)]
+        code, offset = (error, -1) if error else self._append(log, bytes(data.records))
+        result = PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset)
+        return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=[result])])
+
+    def _append(self, log: _Log, batch: bytes) -> tuple[int, int]:
+        header = read_header(batch)
+        seen = log.sequences.setdefault(header.producer_id, [])
+        if header.producer_id >= 0 and not self.flaws.forgets_sequences:
+            for sequence, offset in seen:
+                if sequence == header.base_sequence:
+                    return ErrorCode.NONE, offset
+            if seen and header.base_sequence != seen[-1][0] + 1:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        offset = log.end
+        stored = patch(batch, offset, 0)
+        log.batches.append((read_header(stored), stored))
+        log.end += header.last_offset_delta + 1
+        seen.append((header.base_sequence + header.last_offset_delta, offset))
+        del seen[:-SEQUENCES_KEPT]
+        return ErrorCode.NONE, offset
+
+    def _fetch(self, request: FetchRequest, error: int | None) -> FetchResponse:
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        log = self.logs[Name(topic.topic, wanted.partition)]
+        offset, code = wanted.fetch_offset, error or ErrorCode.NONE
+        if not log.start <= offset <= log.end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        found = [data for header, data in log.batches if header.base_offset + header.last_offset_delta >= offset]
+        data = b"" if code else b"".join(found)[: max(wanted.partition_max_bytes, len(found[0]) if found else 0)]
+        result = PartitionData(
+            partition_index=wanted.partition,
+            error_code=code,
+            high_watermark=log.end,
+            log_start_offset=log.start,
+            records=[memoryview(data)],
+        )
+        return FetchResponse(responses=[FetchableTopicResponse(topic=topic.topic, partitions=[result])])
+
+    def _list_offsets(self, request: ListOffsetsRequest, error: int | None) -> ListOffsetsResponse:
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        log = self.logs[Name(topic.name, wanted.partition_index)]
+        offset = log.start if wanted.timestamp == EARLIEST_TIMESTAMP else log.end
+        result = ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, error_code=error or 0, offset=-1 if error else offset
+        )
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[result])])
+
+    def _delete_records(self, request: DeleteRecordsRequest, error: int | None) -> DeleteRecordsResponse:
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        log = self.logs[Name(topic.name, wanted.partition_index)]
+        if not error and not self.flaws.ignores_delete_records:
+            log.start = max(log.start, wanted.offset)
+            log.batches = [
+                (header, data)
+                for header, data in log.batches
+                if header.base_offset + header.last_offset_delta >= log.start
+            ]
+        result = DeleteRecordsPartitionResult(
+            partition_index=wanted.partition_index, low_watermark=log.start, error_code=error or 0
+        )
+        return DeleteRecordsResponse(topics=[DeleteRecordsTopicResult(name=topic.name, partitions=[result])])
+
+    def _create_topics(self, request: CreateTopicsRequest, error: int | None) -> CreateTopicsResponse:
+        (topic,) = request.topics
+        exists = any(at.topic == topic.name for at in self.logs)
+        code = error or (ErrorCode.TOPIC_ALREADY_EXISTS if exists else ErrorCode.NONE)
+        if not code:
+            self.logs |= {Name(topic.name, partition): _Log() for partition in range(topic.num_partitions)}
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=code)])
+
+    def _delete_topics(self, request: DeleteTopicsRequest, error: int | None) -> DeleteTopicsResponse:
+        (name,) = request.topic_names
+        if not any(at.topic == name for at in self.logs):
+            error = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not error:
+            self.logs = {at: log for at, log in self.logs.items() if at.topic != name}
+        return DeleteTopicsResponse(responses=[DeletableTopicResult(name=name, error_code=error or 0)])
+
+    def _describe_configs(self, request: DescribeConfigsRequest, error: int | None) -> DescribeConfigsResponse:
+        names = request.resources[0].configuration_keys
+        configs = [
+            DescribeConfigsResourceResult(name=name, value=value)
+            for name, value in self.configs.items()
+            if names is None or name in names
+        ]
+        result = DescribeConfigsResult(error_code=error or 0, configs=[] if error else configs)
+        return DescribeConfigsResponse(results=[result])
+
+    def _init_producer_id(self, request: InitProducerIdRequest, error: int | None) -> InitProducerIdResponse:
+        self._last_producer_id += 1
+        return InitProducerIdResponse(
+            error_code=error or 0, producer_id=self._last_producer_id, producer_epoch=0 if not error else -1
+        )
