@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kshare.attach.command import AttachOptions, check_cluster
 from kshare.client_properties import read_properties
 from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
 from kshare.commands.audit import audit
@@ -88,6 +89,26 @@ def up(
             metrics_listen=metrics_listen,
         )
     )
+
+
+@app.command()
+def attach(
+    bootstrap: Annotated[str, typer.Argument(metavar="BOOTSTRAP", help="HOST:PORT of one or more brokers.")],
+    check: Annotated[bool, typer.Option("--check", help="Only examine the cluster.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="A property file with kshare.upstream.*, for TLS and SASL.")
+    ] = None,
+) -> None:
+    """Examines an existing Kafka cluster: what it can do for kshare, and what is missing.
+
+    A topic of kshare's is made, written and deleted again. The exit code is 1 if kshare cannot work with the cluster.
+    """
+    if not check:
+        raise CommandFailed(
+            "--check is missing: kshare examines an existing cluster, and does not serve one yet", BAD_USE
+        )
+    if not check_cluster(AttachOptions(bootstrap, config), stdout_console()):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -14,10 +14,10 @@ from jwt.algorithms import RSAAlgorithm
 from scramp import ScramClient, ScramMechanism
 
 from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs.jaas import parse_jaas
 from kshare_core.configs.process import process_configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.security.sasl.configuration import SaslListener
-from kshare_gateway.security.sasl.jaas import parse_jaas
 from kshare_gateway.security.sasl.mechanism import SaslFailure
 from kshare_gateway.security.sasl.oauth_bearer import TokenRefused
 from kshare_gateway.security.sasl.scram import ScramType, ScramUsers, credential_of_salted_password

@@ -134,6 +134,26 @@ def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:
     return context, store.expires_at_s
 
 
+def client_context(configs: TlsConfigs, *, checks_names: bool) -> ssl.SSLContext:
+    """A client's context; its certificate and its truststore may be left out. InvalidConfig.
+
+    Without a truststore the authorities of the system are trusted. If names are not checked, any certificate that is
+    trusted will do.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = checks_names
+    trusted = read_trust_store(configs)
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        context.load_verify_locations(cadata=trusted)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if configs.text("ssl.keystore.location"):
+        _load_key_store(context, configs, read_key_store(configs))
+    return context
+
+
 def _set_client_auth(context: ssl.SSLContext, configs: TlsConfigs) -> None:
     client_auth = configs.text("ssl.client.auth")
     trusted = read_trust_store(configs)

@@ -8,7 +8,7 @@ from hmac import compare_digest
 from secrets import token_hex
 
 from kshare_core.configs import InvalidConfig
-from kshare_gateway.security.sasl.jaas import LoginModule
+from kshare_core.configs.jaas import LoginModule
 from kshare_gateway.security.sasl.mechanism import Authenticated, SaslFailure
 
 PLAIN = "PLAIN"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kshare_core.configs import InvalidConfig
+from kshare_core.configs.definition import InvalidConfig
 
 FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(r'\s*(?:"((?:\\.|[^"\\])*)"|([^\s="\';]+)|\'((?:\\.|[^\'\\])*)\'|([=;]))', re.DOTALL)

@@ -1,0 +1,68 @@
+"""Configs of the connection to an existing cluster: `kshare.upstream.` and a name of Kafka's clients."""
+
+from __future__ import annotations
+
+from kshare_core.configs.definition import ConfigDefinition, ConfigTable
+from kshare_core.configs.rows import MAX_INT, integer, password, string
+
+PREFIX = "kshare.upstream."
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+_ROWS: tuple[ConfigDefinition, ...] = (
+    string(
+        "kshare.upstream.client.id", "kshare", text="The client id of all requests, for the cluster's logs and quotas."
+    ),
+    string(
+        "kshare.upstream.topic.prefix",
+        "__kshare_",
+        text="The prefix of the topics that kshare makes; two kshares on one cluster need different ones.",
+    ),
+    integer(
+        "kshare.upstream.request.timeout.ms",
+        30_000,
+        low=100,
+        high=MAX_INT,
+        text="How long a response of a broker is awaited.",
+    ),
+    string(
+        "kshare.upstream.security.protocol",
+        "PLAINTEXT",
+        choices=SECURITY_PROTOCOLS,
+        text="The protocol of the brokers' listener.",
+    ),
+    string(
+        "kshare.upstream.sasl.mechanism",
+        "PLAIN",
+        choices=MECHANISMS,
+        text="The SASL mechanism, with a security protocol that has SASL.",
+    ),
+    password(
+        "kshare.upstream.sasl.jaas.config",
+        "",
+        text='The user: CLASS required username="…" password="…"; with PlainLoginModule or ScramLoginModule as CLASS.',
+    ),
+    string(
+        "kshare.upstream.ssl.truststore.location",
+        "",
+        text="A file with the authorities that sign the brokers' certificates; empty: those of the system.",
+    ),
+    string("kshare.upstream.ssl.truststore.type", "PEM", text="PEM or PKCS12."),
+    password("kshare.upstream.ssl.truststore.password", "", text="Password of a PKCS12 truststore."),
+    string(
+        "kshare.upstream.ssl.keystore.location",
+        "",
+        text="A file with the key and the certificate that kshare shows to the brokers; empty: it shows none.",
+    ),
+    string("kshare.upstream.ssl.keystore.type", "PEM", text="PEM or PKCS12."),
+    password("kshare.upstream.ssl.keystore.password", "", text="Password of a PKCS12 keystore."),
+    password("kshare.upstream.ssl.key.password", "", text="Password of an encrypted private key in PEM."),
+    string(
+        "kshare.upstream.ssl.endpoint.identification.algorithm",
+        "https",
+        choices=("https", ""),
+        text="https: a broker's certificate must contain its host; empty: any certificate of the truststore will do.",
+    ),
+)
+
+UPSTREAM_CONFIGS: ConfigTable = {definition.name: definition for definition in _ROWS}

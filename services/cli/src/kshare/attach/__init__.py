@@ -1,0 +1,1 @@
+"""`kshare attach`: kshare beside an existing cluster, which keeps the records."""

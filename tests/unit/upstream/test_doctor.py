@@ -1,0 +1,155 @@
+"""What the doctor finds on clusters that lack something, and what it proposes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kshare_core.errors import ErrorCode
+from kshare_upstream.doctor.examination import Examination, examine
+from kshare_upstream.doctor.findings import Diagnosis, Severity
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
+from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
+from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
+from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
+from kshare_wire.generated.requests.produce import ProduceRequest
+from support.upstream.memory_upstream import KAFKA_3_9, MemoryUpstream
+
+SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+BOOTSTRAP = "broker:9092"
+
+
+def examined(upstream: MemoryUpstream, *, step_ms: float = 1.0) -> Diagnosis:
+    """The diagnosis of a cluster whose every write takes `step_ms`."""
+    clock = iter(range(1_000_000))
+    return asyncio.run(
+        examine(
+            upstream,
+            Examination(bootstrap=BOOTSTRAP, prefix="__kshare_", suffix="x1", now_ms=lambda: next(clock) * step_ms),
+        )
+    )
+
+
+def told(diagnosis: Diagnosis, severity: Severity) -> str:
+    return "\n".join(finding.text for finding in diagnosis.of(severity))
+
+
+def test_a_cluster_that_lacks_nothing_but_brokers() -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    diagnosis = examined(upstream)
+    assert not diagnosis.is_refused
+    assert [finding.text.split(":")[0] for finding in diagnosis.of(Severity.WARNING)] == ["the cluster has one broker"]
+    fine = told(diagnosis, Severity.OK)
+    assert "1 broker with the protocol of Apache Kafka 3.9 or later" in fine
+    assert "a write with acks=all to 1 replica takes 1.00 ms" in fine
+    assert "stored once" in fine and "DeleteRecords removes" in fine
+    assert upstream.logs == {}, "the trial's topic is deleted"
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ({**KAFKA_3_9, ApiKey.FETCH: 10}, "Fetch is needed in version 11 or later: its highest version is 10"),
+        ({key: high for key, high in KAFKA_3_9.items() if key != ApiKey.DELETE_RECORDS}, "DeleteRecords is needed"),
+        ({ApiKey.METADATA: 5}, "Metadata is needed in version 7 or later"),
+    ],
+    ids=["old", "without DeleteRecords", "nothing"],
+)
+def test_a_cluster_that_is_too_old_is_refused_without_a_trial(versions: Mapping[int, int], expected: str) -> None:
+    upstream = MemoryUpstream(versions=versions)
+    diagnosis = examined(upstream)
+    assert diagnosis.is_refused and expected in told(diagnosis, Severity.REFUSAL)
+    assert "acks=all" not in told(diagnosis, Severity.OK)
+
+
+def test_without_topic_ids_there_is_a_warning() -> None:
+    diagnosis = examined(MemoryUpstream(configs=SAFE, versions={**KAFKA_3_9, ApiKey.METADATA: 9}))
+    assert not diagnosis.is_refused and "no topic ids" in told(diagnosis, Severity.WARNING)
+
+
+def test_unclean_elections_are_named_with_the_command_that_ends_them() -> None:
+    diagnosis = examined(MemoryUpstream(configs={**SAFE, "unclean.leader.election.enable": "true"}))
+    (finding,) = [each for each in diagnosis.of(Severity.WARNING) if "election" in each.text]
+    assert finding.text.startswith("unclean.leader.election.enable is true on broker 1:")
+    assert finding.command == (
+        "kafka-configs.sh --bootstrap-server broker:9092 --alter --entity-type brokers --entity-default "
+        "--add-config unclean.leader.election.enable=false"
+    )
+
+
+def plant_forgotten_sequences(upstream: MemoryUpstream) -> None:
+    upstream.flaws.forgets_sequences = True
+
+
+def plant_ignored_deletion(upstream: MemoryUpstream) -> None:
+    upstream.flaws.ignores_delete_records = True
+
+
+def plant_refused_deletion(upstream: MemoryUpstream) -> None:
+    upstream.flaws.errors[DeleteRecordsRequest] = [ErrorCode.POLICY_VIOLATION]
+
+
+def plant_refused_creation(upstream: MemoryUpstream) -> None:
+    upstream.flaws.errors[CreateTopicsRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def plant_refused_write(upstream: MemoryUpstream) -> None:
+    upstream.flaws.errors[ProduceRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def plant_refused_producer(upstream: MemoryUpstream) -> None:
+    upstream.flaws.errors[InitProducerIdRequest] = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+RIGHTS = (
+    "kafka-acls.sh --bootstrap-server broker:9092 --add --allow-principal User:KSHARE --operation All "
+    "--topic __kshare_ --resource-pattern-type prefixed"
+)
+
+
+@pytest.mark.parametrize(
+    ("plant", "expected", "command"),
+    [
+        (plant_forgotten_sequences, "could not tell which of its writes count", ""),
+        (plant_ignored_deletion, "DeleteRecords below offset 25 left the log's start at 0", ""),
+        (plant_refused_deletion, "DeleteRecords is refused, so the log of share-group state would grow forever", ""),
+        (plant_refused_creation, "kshare cannot create its topics: CreateTopics", RIGHTS),
+        (plant_refused_write, "a topic of kshare cannot be used: Produce", RIGHTS),
+        (plant_refused_producer, "a topic of kshare cannot be used: InitProducerId", RIGHTS),
+    ],
+)
+def test_what_the_trial_finds_is_a_refusal(
+    plant: Callable[[MemoryUpstream], None], expected: str, command: str
+) -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    plant(upstream)
+    diagnosis = examined(upstream)
+    (finding,) = diagnosis.of(Severity.REFUSAL)
+    assert expected in finding.text and finding.command == command
+    assert upstream.logs == {}, "the trial's topic is deleted"
+
+
+def test_a_topic_that_cannot_be_deleted_is_named() -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    upstream.flaws.errors[DeleteTopicsRequest] = [ErrorCode.TOPIC_DELETION_DISABLED]
+    diagnosis = examined(upstream)
+    (finding,) = [each for each in diagnosis.of(Severity.WARNING) if "left over" in each.text]
+    assert finding.command == "kafka-topics.sh --bootstrap-server broker:9092 --delete --topic __kshare_check_x1"
+
+
+def test_configs_that_may_not_be_read_are_a_warning() -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    upstream.flaws.errors[DescribeConfigsRequest] = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    diagnosis = examined(upstream)
+    assert not diagnosis.is_refused
+    (finding,) = [each for each in diagnosis.of(Severity.WARNING) if "configs" in each.text]
+    assert finding.command.endswith("--operation DescribeConfigs --cluster")
+
+
+def test_slow_writes_are_a_warning() -> None:
+    diagnosis = examined(MemoryUpstream(configs=SAFE), step_ms=25.0)
+    assert "takes 25.00 ms" in told(diagnosis, Severity.WARNING)
