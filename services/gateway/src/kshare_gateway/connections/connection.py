@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from logging import DEBUG
@@ -51,6 +51,7 @@ from kshare_gateway.handlers.admin.api_versions import unsupported_version
 from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.quotas.throttling import Timed
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.security.audit import AUDITED
 from kshare_gateway.security.enforcement import answer_authorized
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.served_apis import ResponseSize, ServedApi
@@ -521,12 +522,8 @@ class ClientConnection(asyncio.Protocol):
         prefix = self._environment.request_id_prefix
         current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
         try:
-            work = self._answer_with_audit(slot, header, context, request)
-            if context.gateway.throttling.measures_time:
-                response = await Timed(work, time.perf_counter, partial(_add_busy, slot))
-            else:
-                response = await work
-            buffers = await self._encoded_with_throttle(slot, header, context, response)
+            answer = self._answer_throttled if context.gateway.throttling.is_active else self._answer_unthrottled
+            response, buffers = await answer(slot, header, context, request)
         except WorkAbandoned:
             return None
         except ConnectionMustClose as reason:
@@ -552,13 +549,36 @@ class ClientConnection(asyncio.Protocol):
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
             log.debug("responded to %s version %d of %s", name, header.version, self.client_host)
 
-    async def _answer_with_audit(
+    async def _answer_unthrottled(
         self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
-    ) -> Response | None:
+    ) -> tuple[Response | None, list[Buffer]]:
+        """The response and its bytes."""
         response = await self._answer_in_parts(slot, header, context, request)
-        if response is not None:
+        if response is None:
+            return None, []
+        if header.api_key in AUDITED:
             context.gateway.audit.operation(context, header.api_key, request, response)
-        return response
+        return response, [] if self._is_closed else await self._encoded(slot, header, response)
+
+    async def _answer_throttled(
+        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> tuple[Response | None, list[Buffer]]:
+        """The response, which says how long the client is throttled, and its bytes."""
+        work: Awaitable[Response | None] = self._answer_in_parts(slot, header, context, request)
+        if context.gateway.throttling.measures_time:
+            work = Timed(work, time.perf_counter, partial(_add_busy, slot))
+        response = await work
+        if response is None:
+            self._throttle_ms(slot, header, context, None, ())
+            return None, []
+        if header.api_key in AUDITED:
+            context.gateway.audit.operation(context, header.api_key, request, response)
+        if self._is_closed:
+            return response, []
+        buffers = await self._encoded(slot, header, response)
+        if self._throttle_ms(slot, header, context, response, buffers):
+            buffers = await self._encoded(slot, header, response)
+        return response, buffers
 
     async def _answer_in_parts(
         self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
@@ -623,7 +643,10 @@ class ClientConnection(asyncio.Protocol):
         try:
             if _must_authorize(context, handler):
                 return await answer_authorized(context, handler, request, handler.answer), None
-            return await handler.answer(context, request), None
+            if handler.answer_now is not None:
+                return handler.answer_now(context, request), None
+            assert handler.handle is not None
+            return await handler.handle(context, request), None
         except KafkaError as failure:
             error = failure
             with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
@@ -636,20 +659,6 @@ class ClientConnection(asyncio.Protocol):
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         assert handler.failed is not None
         return handler.failed(context, request, error), error
-
-    async def _encoded_with_throttle(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, response: Response | None
-    ) -> list[Buffer]:
-        """The encoded response, which says how long the client is throttled."""
-        if response is None:
-            self._throttle_ms(slot, header, context, None, ())
-            return []
-        if self._is_closed:
-            return []
-        buffers = await self._encoded(slot, header, response)
-        if self._throttle_ms(slot, header, context, response, buffers):
-            return await self._encoded(slot, header, response)
-        return buffers
 
     def _throttle_ms(
         self,
