@@ -3,7 +3,8 @@
 - Every system is started before anything is measured, and runs every scenario once without being counted: a JVM that
   was just started, or a cache that is still empty, decides no figure.
 - In each round every scenario runs on one system after the other, so that its figures lie seconds apart. The order
-  rotates from round to round: no system is always the first or the last one.
+  rotates from round to round, and its direction changes: no system is always the first or the last one, and none always
+  follows the same other, whose dirty pages the disk may still be writing.
 - A ratio is made within a round, from neighbouring samples; told are the median and the quartiles of the rounds'
   ratios, and those of the samples. No sample is left out.
 """
@@ -38,9 +39,10 @@ def spread(samples: Sequence[float]) -> Spread:
 
 
 def order(systems: Sequence[str], number: int) -> list[str]:
-    """The order of the systems in round `number` (0 is the warm-up): each begins equally often."""
-    first = number % len(systems)
-    return [*systems[first:], *systems[:first]]
+    """The order of the systems in round `number` (0 is the warm-up): each begins equally often, in both directions."""
+    first = number // 2 % len(systems)
+    rotated = [*systems[first:], *systems[:first]]
+    return rotated[::-1] if number % 2 else rotated
 
 
 def measure(systems: Sequence[str], scenarios: Sequence[str], rounds: int, sample: Sampler, heard: Listener) -> Samples:
