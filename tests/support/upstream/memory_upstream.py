@@ -5,6 +5,8 @@ A flaw can be planted, such as a broker that forgets which sequence numbers it h
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,7 +14,7 @@ from typing import Any, cast
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import BrokerAddress, ConnectionLost
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP
-from kshare_upstream.port import AResponse, Broker, ClusterView, LeaderUnknown, PartitionLeader, Topic
+from kshare_upstream.port import REQUESTS, AResponse, Broker, ClusterView, LeaderUnknown, PartitionLeader, Topic
 from kshare_upstream.port import UpstreamPartitionName as Name
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
@@ -20,9 +22,10 @@ from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
 from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
 from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
-from kshare_wire.generated.requests.fetch import FetchRequest
+from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
 from kshare_wire.generated.requests.list_offsets import ListOffsetsRequest
+from kshare_wire.generated.requests.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.delete_records import (
@@ -42,6 +45,11 @@ from kshare_wire.generated.responses.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from kshare_wire.generated.responses.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from kshare_wire.generated.responses.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kshare_wire.messages import Request
@@ -79,25 +87,30 @@ class Flaws:
 
 
 @dataclass(slots=True)
-class _Log:
+class MemoryLog:
     batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
+    history: list[bytes] = field(default_factory=list)
+    """Every batch that was ever appended, also those that were deleted since."""
     start: int = 0
     end: int = 0
+    leader_epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Each leader epoch with the offset where it began."""
     sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Base sequence and base offset of the newest batches, by producer id."""
 
 
 class MemoryUpstream:
-    """Answers at once; time does not matter to it."""
+    """Answers at once, but for a Fetch that waits for records."""
 
     def __init__(self, *, configs: Mapping[str, str] | None = None, versions: Mapping[int, int] = KAFKA_3_9) -> None:
         self.flaws = Flaws()
         self.configs = dict(configs or {})
-        self.logs: dict[Name, _Log] = {}
+        self.logs: dict[Name, MemoryLog] = {}
         self.leader_lookups = 0
         self._versions = {key: VersionRange(0, highest) for key, highest in versions.items()}
         self._last_producer_id = 1000
         self._known_leaders: set[Name] = set()
+        self._appended = asyncio.Event()
         self._handlers: dict[type[Request[Any]], Callable[[Any, int | None], object]] = {
             ProduceRequest: self._produce,
             FetchRequest: self._fetch,
@@ -107,6 +120,7 @@ class MemoryUpstream:
             DeleteTopicsRequest: self._delete_topics,
             DescribeConfigsRequest: self._describe_configs,
             InitProducerIdRequest: self._init_producer_id,
+            OffsetForLeaderEpochRequest: self._offset_for_leader_epoch,
         }
 
     async def describe(self, topics: Sequence[str] | None) -> ClusterView:
@@ -124,15 +138,28 @@ class MemoryUpstream:
         return await self.ask_broker(NODE_ID, request, served)
 
     async def ask_broker(
-        self, node_id: int, request: Request[AResponse], served: VersionRange, *, wait_ms: int = 0
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
     ) -> AResponse:
         assert node_id == NODE_ID and served.minimum <= self._versions[request.API_KEY].maximum
+        if isinstance(request, FetchRequest):
+            await self._wait_for_records(request)
         planned = self.flaws.errors.get(type(request), [])
         answer = self._handlers[type(request)](request, planned.pop(0) if planned else None)
         if type(request) in self.flaws.losing:
             self.flaws.losing.remove(type(request))
             raise ConnectionLost("the connection was lost")
         return cast(AResponse, answer)
+
+    def elect(self, at: Name, leader_epoch: int) -> None:
+        """A new leader of a partition, in this epoch."""
+        log = self.logs[at]
+        log.leader_epochs.append((leader_epoch, log.end))
 
     async def leader_of(self, at: Name) -> int:
         if at not in self._known_leaders:
@@ -149,7 +176,10 @@ class MemoryUpstream:
         partitions = [at.partition for at in self.logs if at.topic == name]
         code = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Topic(
-            name, name.encode()[:16].ljust(16), {each: PartitionLeader(NODE_ID, 0) for each in partitions}, code
+            name,
+            name.encode()[:16].ljust(16),
+            {each: PartitionLeader(NODE_ID, self.logs[Name(name, each)].leader_epochs[-1][0]) for each in partitions},
+            code,
         )
 
     def _produce(self, request: ProduceRequest, error: int | None) -> ProduceResponse:
@@ -161,7 +191,7 @@ class MemoryUpstream:
         result = PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset)
         return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=[result])])
 
-    def _append(self, log: _Log, batch: bytes) -> tuple[int, int]:
+    def _append(self, log: MemoryLog, batch: bytes) -> tuple[int, int]:
         header = read_header(batch)
         seen = log.sequences.setdefault(header.producer_id, [])
         if header.producer_id >= 0 and not self.flaws.forgets_sequences:
@@ -171,36 +201,64 @@ class MemoryUpstream:
             if seen and header.base_sequence != seen[-1][0] + 1:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         offset = log.end
-        stored = patch(batch, offset, 0)
+        stored = patch(batch, offset, log.leader_epochs[-1][0])
         log.batches.append((read_header(stored), stored))
+        log.history.append(stored)
+        self._appended.set()
         log.end += header.last_offset_delta + 1
         seen.append((header.base_sequence + header.last_offset_delta, offset))
         del seen[:-SEQUENCES_KEPT]
         return ErrorCode.NONE, offset
 
     def _fetch(self, request: FetchRequest, error: int | None) -> FetchResponse:
-        (topic,) = request.topics
-        (wanted,) = topic.partitions
-        log = self.logs[Name(topic.topic, wanted.partition)]
+        topics = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[self._fetched(Name(topic.topic, each.partition), each, error) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        return FetchResponse(responses=topics)
+
+    def _fetched(self, at: Name, wanted: FetchPartition, error: int | None) -> PartitionData:
+        if at not in self.logs:
+            return PartitionData(partition_index=at.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log = self.logs[at]
         offset, code = wanted.fetch_offset, error or ErrorCode.NONE
         if not log.start <= offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         found = [data for header, data in log.batches if header.base_offset + header.last_offset_delta >= offset]
         data = b"" if code else b"".join(found)[: max(wanted.partition_max_bytes, len(found[0]) if found else 0)]
-        result = PartitionData(
-            partition_index=wanted.partition,
+        return PartitionData(
+            partition_index=at.partition,
             error_code=code,
             high_watermark=log.end,
+            last_stable_offset=log.end,
             log_start_offset=log.start,
             records=[memoryview(data)],
         )
-        return FetchResponse(responses=[FetchableTopicResponse(topic=topic.topic, partitions=[result])])
+
+    async def _wait_for_records(self, request: FetchRequest) -> None:
+        """Until a partition has what is asked for, an error, or the wait's end."""
+        wanted = [(Name(topic.topic, each.partition), each) for topic in request.topics for each in topic.partitions]
+        deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+        while all(at in self.logs and self.logs[at].end == each.fetch_offset for at, each in wanted):
+            self._appended.clear()
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._appended.wait()
 
     def _list_offsets(self, request: ListOffsetsRequest, error: int | None) -> ListOffsetsResponse:
         (topic,) = request.topics
         (wanted,) = topic.partitions
         log = self.logs[Name(topic.name, wanted.partition_index)]
         offset = log.start if wanted.timestamp == EARLIEST_TIMESTAMP else log.end
+        if wanted.timestamp >= 0:  # a batch has records of one time here
+            later = [header for header, _ in log.batches if header.max_timestamp_ms >= wanted.timestamp]
+            offset = later[0].base_offset if later else -1
         result = ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=error or 0, offset=-1 if error else offset
         )
@@ -227,7 +285,7 @@ class MemoryUpstream:
         exists = any(at.topic == topic.name for at in self.logs)
         code = error or (ErrorCode.TOPIC_ALREADY_EXISTS if exists else ErrorCode.NONE)
         if not code:
-            self.logs |= {Name(topic.name, partition): _Log() for partition in range(topic.num_partitions)}
+            self.logs |= {Name(topic.name, partition): MemoryLog() for partition in range(topic.num_partitions)}
         return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=code)])
 
     def _delete_topics(self, request: DeleteTopicsRequest, error: int | None) -> DeleteTopicsResponse:
@@ -247,6 +305,21 @@ class MemoryUpstream:
         ]
         result = DescribeConfigsResult(error_code=error or 0, configs=[] if error else configs)
         return DescribeConfigsResponse(results=[result])
+
+    def _offset_for_leader_epoch(
+        self, request: OffsetForLeaderEpochRequest, error: int | None
+    ) -> OffsetForLeaderEpochResponse:
+        """As LeaderEpochFileCache.endOffsetFor."""
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        log = self.logs[Name(topic.topic, wanted.partition)]
+        later = [start for epoch, start in log.leader_epochs if epoch > wanted.leader_epoch]
+        until = [epoch for epoch, _ in log.leader_epochs if epoch <= wanted.leader_epoch]
+        epoch, end = until[-1] if until else wanted.leader_epoch, later[0] if later else log.end
+        if not later and wanted.leader_epoch != log.leader_epochs[-1][0]:
+            epoch, end = -1, -1
+        result = EpochEndOffset(partition=wanted.partition, error_code=error or 0, leader_epoch=epoch, end_offset=end)
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=topic.topic, partitions=[result])])
 
     def _init_producer_id(self, request: InitProducerIdRequest, error: int | None) -> InitProducerIdResponse:
         self._last_producer_id += 1

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from kshare_upstream.connection import BrokerAddress, ClientSettings, Connection, ConnectionLost, open_connection
 from kshare_upstream.port import (
     NO_LEADER,
+    REQUESTS,
     AResponse,
     Broker,
     ClusterView,
@@ -27,8 +28,6 @@ from kshare_wire.messages import Request
 
 METADATA = VersionRange(7, 12)
 """Leader epochs since version 7, topic ids since version 10."""
-REQUESTS = "requests"
-"""The purpose of requests that are answered at once."""
 _BOOTSTRAP = -1
 
 

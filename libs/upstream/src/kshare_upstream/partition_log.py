@@ -23,6 +23,11 @@ from kshare_wire.generated.requests.delete_records import (
 )
 from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
 from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kshare_wire.generated.requests.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kshare_wire.generated.requests.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 PRODUCE = VersionRange(3, 9)
@@ -31,6 +36,7 @@ FETCH = VersionRange(11, 12)
 """Topics by name; version 11 has the client's rack (KIP-392)."""
 LIST_OFFSETS = VersionRange(2, 8)
 DELETE_RECORDS = VersionRange(0, 2)
+OFFSET_FOR_LEADER_EPOCH = VersionRange(3, 4)
 ALL_REPLICAS = -1
 EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1
 RETRY_BACKOFF_MS = 100
@@ -143,18 +149,58 @@ class PartitionLog:
 
         return await self._repeated(attempt)
 
-    async def offset_at(self, timestamp: int) -> int:
-        """The offset for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a time in milliseconds; -1 if there is none."""
+    async def offset_at(self, timestamp: int, *, read_committed: bool = False) -> int:
+        """The offset for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a time in milliseconds; -1 if there is none.
+
+        With `read_committed` the latest offset is the last stable one.
+        """
 
         async def attempt(node_id: int) -> int:
             wanted = ListOffsetsPartition(partition_index=self.at.partition, timestamp=timestamp)
             request = ListOffsetsRequest(
-                replica_id=-1, topics=[ListOffsetsTopic(name=self.at.topic, partitions=[wanted])]
+                replica_id=-1,
+                isolation_level=int(read_committed),
+                topics=[ListOffsetsTopic(name=self.at.topic, partitions=[wanted])],
             )
             answer = await self._upstream.ask_broker(node_id, request, LIST_OFFSETS)
             (partition,) = answer.topics[0].partitions
             self._check(partition.error_code, "ListOffsets")
             return partition.offset
+
+        return await self._repeated(attempt)
+
+    async def leader_epochs(self, *, limit: int = 32) -> list[tuple[int, int]]:
+        """The newest leader epochs, each with the offset of its first record, ascending; Refused, OutcomeUnknown.
+
+        A broker tells where an epoch ends (KIP-320), so the epochs are asked for one after the other, from the newest.
+        """
+        log_start = await self.offset_at(EARLIEST_TIMESTAMP)
+        view = await self._upstream.describe([self.at.topic])
+        leader = view.topics[self.at.topic].leaders.get(self.at.partition)
+        if leader is None:
+            raise OutcomeUnknown(f"partition {self.at} has no leader")
+        newest, _ = await self._end_of_epoch(leader.leader_epoch)
+        epochs: list[tuple[int, int]] = []
+        while newest >= 0 and len(epochs) < limit:
+            before, start = await self._end_of_epoch(newest - 1) if newest > 0 else (-1, log_start)
+            epochs.append((newest, max(start, log_start)))
+            if start <= log_start:
+                break
+            newest = before
+        return epochs[::-1]
+
+    async def _end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The newest epoch up to this one that has records, and the offset after its last record; -1 if unknown."""
+
+        async def attempt(node_id: int) -> tuple[int, int]:
+            wanted = OffsetForLeaderPartition(partition=self.at.partition, leader_epoch=leader_epoch)
+            request = OffsetForLeaderEpochRequest(
+                topics=[OffsetForLeaderTopic(topic=self.at.topic, partitions=[wanted])], replica_id=-1
+            )
+            answer = await self._upstream.ask_broker(node_id, request, OFFSET_FOR_LEADER_EPOCH)
+            (partition,) = answer.topics[0].partitions
+            self._check(partition.error_code, "OffsetForLeaderEpoch")
+            return partition.leader_epoch, partition.end_offset
 
         return await self._repeated(attempt)
 

@@ -14,6 +14,8 @@ from kshare_wire.api_versions import VersionRange
 from kshare_wire.messages import Request, Response
 
 NO_LEADER = -1
+REQUESTS = "requests"
+"""The purpose of requests that are answered at once."""
 
 AResponse = TypeVar("AResponse", bound=Response)
 
@@ -84,8 +86,16 @@ class Upstream(Protocol):
     async def ask_any(self, request: Request[AResponse], served: VersionRange) -> AResponse: ...
 
     async def ask_broker(
-        self, node_id: int, request: Request[AResponse], served: VersionRange, *, wait_ms: int = 0
-    ) -> AResponse: ...
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
+    ) -> AResponse:
+        """Requests of one purpose are answered in order: those that wait at the broker have a purpose of their own."""
+        ...
 
     async def ask_controller(self, request: Request[AResponse], served: VersionRange) -> AResponse: ...
 

@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_upstream.cluster import Cluster
-from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OutcomeUnknown, PartitionLog, Refused
 from kshare_upstream.port import Upstream, UpstreamPartitionName
 from kshare_upstream.producer_ids import ProducerId, fresh_producer_id
 from kshare_upstream.topics import create_topic, delete_topic, durable_configs
 from kshare_wire.record_batches import read_headers
 from kshare_wire.record_writing import BatchWriter, ProducerSequence
-from support.kafka.existing_cluster import ExistingCluster
-from support.upstream.memory_upstream import MemoryUpstream
+from support.upstream.opened import opened
 
 DEADLINE_MS = 10_000
-
-
-@pytest.fixture(scope="module", params=["memory", "kafka"])
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "memory":
-        yield ""
-        return
-    with ExistingCluster(tmp_path_factory.mktemp("existing")) as cluster:
-        yield cluster.bootstrap
-
-
-@asynccontextmanager
-async def opened(bootstrap: str) -> AsyncIterator[Upstream]:
-    if not bootstrap:
-        yield MemoryUpstream()
-        return
-    host, _, port = bootstrap.partition(":")
-    cluster = Cluster([BrokerAddress(host, int(port))], ClientSettings())
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
 
 
 def run(bootstrap: str, body: Callable[[Upstream, PartitionLog], Awaitable[None]]) -> None:
