@@ -1,0 +1,48 @@
+"""What one fetch of an upstream log brings: batches that are whole, and damage that is not hidden."""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate
+
+import pytest
+
+from kshare_core.errors import KafkaError
+from kshare_leader.upstream.pieces import piece_of
+from support.leader.transactional_log import random_log
+
+LOG = random_log(random.Random(3), 10)
+RECORDS, ABORTED = LOG.fetched(0, LOG.end_offset)
+
+
+def test_batches_are_as_they_are_in_the_log() -> None:
+    found = piece_of(0, RECORDS, ABORTED)
+    assert found is not None
+    assert [(each.base_offset, each.last_offset, each.data, each.is_control) for each in found.batches] == [
+        (each.base_offset, each.last_offset, each.data, each.is_control) for each in LOG.batches
+    ]
+    assert (found.first_offset, found.end_offset) == (0, LOG.batches[-1].last_offset + 1)
+    assert found.size_bytes == len(RECORDS)
+
+
+def test_coverage_begins_where_the_fetch_began_or_at_the_batch_that_holds_it() -> None:
+    long = next(each for each in LOG.batches if each.last_offset > each.base_offset)
+    inside = piece_of(long.last_offset, long.data)
+    before = piece_of(max(0, long.base_offset - 5), long.data)
+    assert inside is not None and inside.first_offset == long.base_offset
+    assert before is not None and before.first_offset == max(0, long.base_offset - 5)
+
+
+@pytest.mark.parametrize("kept", range(0, 200, 7))
+def test_a_batch_that_was_cut_off_is_left_out(kept: int) -> None:
+    found = piece_of(0, RECORDS[:kept])
+    lengths = [len(each.data) for each in LOG.batches]
+    whole = sum(1 for end in accumulate(lengths) if end <= kept)
+    assert ([each.data for each in found.batches] if found else []) == [each.data for each in LOG.batches[:whole]]
+
+
+def test_damaged_records_are_an_error() -> None:
+    damaged = bytearray(RECORDS)
+    damaged[16] = 99  # the magic byte
+    with pytest.raises(KafkaError, match="magic 99"):
+        piece_of(0, bytes(damaged))
