@@ -12,8 +12,8 @@ from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, KSHARE_CONFIGS, T
 from kshare_core.configs.broker import BOUNDED_GROUP_CONFIGS, bound_names
 
 ROOT = Path(__file__).parents[4]
-OF_CLIENTS = ("kshare_pipeline", "kshare_spark", "kshare_kafka_client")
-"""Clients of the gateways: their names are those of clients' configs."""
+OF_CLIENTS = ("kshare_pipeline", "kshare_spark", "kshare_kafka_client", "kshare_upstream")
+"""Clients of the gateways, with names of clients' configs, and of clusters, which have configs of their own."""
 GROUP_KINDS = ("share", "consumer")
 """What stands for `{self._kind}` in names of groups' configs."""
 DESCRIPTIONS = "describe_configs.py"
