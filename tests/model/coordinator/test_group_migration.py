@@ -7,6 +7,10 @@ Clients of both protocols keep to theirs (`ProtocolMember`, `ClassicMember`). Af
 - a machine loaded from the rows equals the live one, but for what classic groups have in memory only.
 At the end all clients behave: then all partitions are consumed by members, and the group is a classic one where the
 migration policy allows it and no client of the consumer protocol is left.
+
+One thing the clients have to be helped with, in Kafka too: a cooperative client that gives partitions up has to join
+again, so that others get them. If it is gone before that, and another one takes its place by the instance id, then the
+group is Stable, and neither the coordinator nor that client knows that a rebalance is due. It leaves and comes back.
 """
 
 from __future__ import annotations
@@ -53,6 +57,8 @@ class GroupMigrationModel(RuleBasedStateMachine):
         self.consumers: dict[str, ProtocolMember] = {}
         self.instances: dict[str, str] = {}
         """Names of clients by instance id."""
+        self.owing: dict[str, None] = {}
+        """Clients in the place of one that may have had to join again."""
         self.processes = 0
 
     # Clients come, go and change
@@ -61,10 +67,13 @@ class GroupMigrationModel(RuleBasedStateMachine):
     @rule(instance_id=INSTANCES, is_classic=st.booleans())
     def start_client(self, instance_id: str, is_classic: bool) -> None:
         """With an instance id it takes the place of a client that is not there any more."""
-        if instance_id:
-            self._drop(self.instances.pop(instance_id, ""))
         self.processes += 1
         name = f"m{self.processes:03}"
+        if instance_id:
+            former = self.instances.pop(instance_id, "")
+            if former in self.owing or (former in self.classic and not self.classic[former].is_settled):
+                self.owing[name] = None
+            self._drop(former)
         if instance_id:
             self.instances[instance_id] = name
         if is_classic:
@@ -250,12 +259,20 @@ class GroupMigrationModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "driver"):
             return
+        self._settle()
+        owing = [name for name in self.owing if name in self.classic]
+        for name in owing:
+            self.classic[name].leave()
+        if owing:
+            self._settle()
+        self._check_end()
+
+    def _settle(self) -> None:
         for _ in range(STEPS_TO_SETTLE):
             self._expire_who_is_gone()
             self.everybody_behaves(1)
             self.driver.advance(STEP_MS)
             self._hear()
-        self._check_end()
 
     def _expire_who_is_gone(self) -> None:
         """Members of the consumer group that are no client's. Of a classic group they expire as time goes on."""
