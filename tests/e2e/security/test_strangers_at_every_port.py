@@ -108,6 +108,8 @@ def test_commands_and_refusals_are_in_the_audit_log(cluster: KshareCluster) -> N
     command = ["partitions", "move", f"{TOPIC}:0", "--to", "1", "--data-dir", str(data(cluster))]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, (result.output, result.exception)
+    # The coordinator writes the line before it answers, and `kshare up` passes it on to its output after that.
+    wait_for(lambda: bool(audit_lines(cluster, "operation", "MovePartitions")), "the move is in the audit log")
     (moved,) = audit_lines(cluster, "operation", "MovePartitions")
     who = {"principal": "CN=administrator", "roles": ["administrator"], "client_host": "127.0.0.1"}
     assert {**moved, **who, "role": "coordinator", "outcome": "succeeded"} == moved
