@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -62,8 +63,13 @@ def accept(member: JavaMember, records: list[JavaRecord]) -> None:
 
 def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap: str) -> None:
     topic, group = new_topic(bootstrap), new_group(bootstrap, **SHORT_LOCK)
-    renewing, leaving, other = (java.member(bootstrap, group, [topic], max_poll_records=1) for _ in range(3))
-    with renewing, leaving, other:
+    with ExitStack() as entered:
+        # A Java consumer also fetches without being polled, so the one that loses its lock has to stand still.
+        standing_still = entered.enter_context(JavaClients())
+        renewing, leaving, other = (
+            entered.enter_context(clients.member(bootstrap, group, [topic], max_poll_records=1))
+            for clients in (java, standing_still, java)
+        )
         for member in (renewing, leaving):  # a first poll may take longer than the lock
             assert member.poll(100) == []
         produce(bootstrap, topic, ["one", "another"], settings=ONE_BY_ONE)
@@ -72,6 +78,7 @@ def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap:
         renewed, left = values(held), values(leaving.take())
         assert {*renewed, *left} == {"one", "another"}
         found: list[JavaRecord] = []
+        entered.enter_context(standing_still.suspended())
         while not found or time.monotonic() < started_at + LOCK_S + 2:
             assert time.monotonic() < started_at + 30, "what was left comes to the other member"
             renewing.acknowledge(held, "RENEW")

@@ -118,6 +118,17 @@ def test_a_plain_consumer_reads_what_the_state_is(cluster: KshareCluster, group:
     assert states == {}
 
 
+def printed_by_the_formatter(printed: str) -> list[dict[str, Any]]:
+    """Kafka's formatter writes one JSON object after the other, and no line ends between them."""
+    decoder = json.JSONDecoder()
+    records: list[dict[str, Any]] = []
+    while (at := printed.find("{")) >= 0:
+        record, end = decoder.raw_decode(printed[at:])
+        records.append(record)
+        printed = printed[at + end :]
+    return records
+
+
 @pytest.mark.timeout(240)
 def test_kafkas_console_consumer_prints_the_snapshot(cluster: KshareCluster, group: tuple[str, str]) -> None:
     state = state_of(cluster.bootstrap, group)
@@ -127,10 +138,9 @@ def test_kafkas_console_consumer_prints_the_snapshot(cluster: KshareCluster, gro
         *("--topic", STATE_TOPIC, "--partition", str(state_partition_of(state.key, STATE_PARTITIONS))),
         *("--offset", "earliest", "--timeout-ms", "6000", "--formatter", FORMATTER),
     )
-    records = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     (snapshot,) = [
         record["value"]["data"]
-        for record in records
+        for record in printed_by_the_formatter(printed)
         if record["key"]["type"] == 0
         and record["key"]["data"]["groupId"] == state.key.group_id
         and parse_topic_id(record["key"]["data"]["topicId"]) == state.key.topic_id
