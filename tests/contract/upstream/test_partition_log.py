@@ -109,6 +109,8 @@ def test_a_read_is_limited(bootstrap: str) -> None:
 def test_a_partition_that_is_gone_is_given_up(bootstrap: str) -> None:
     async def body(upstream: Upstream, log: PartitionLog) -> None:
         await delete_topic(upstream, log.at.topic)
+        while not (await upstream.describe([log.at.topic])).topics[log.at.topic].error_code:
+            await asyncio.sleep(0.01)  # Kafka's broker hears of it after the controller has answered
         upstream.forget_leader(log.at)
         with pytest.raises(OutcomeUnknown, match="given up after 300 ms"):
             await PartitionLog(upstream, log.at, deadline_ms=300).offset_at(LATEST_TIMESTAMP)
