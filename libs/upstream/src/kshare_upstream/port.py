@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -106,3 +106,13 @@ class Upstream(Protocol):
     def forget_leader(self, at: UpstreamPartitionName) -> None:
         """A broker said that it does not lead the partition: `leader_of` asks again."""
         ...
+
+
+class OpenedUpstream(Upstream, Protocol):
+    """An existing cluster whose connections belong to one node."""
+
+    async def close(self) -> None: ...
+
+
+OpenUpstream = Callable[[], OpenedUpstream]
+"""Makes the client of the existing cluster; nothing is connected before its first request."""

@@ -12,6 +12,7 @@ from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings, SettingsError
 
@@ -24,6 +25,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
     """The node of this process; SettingsError for a config that is unknown or has a bad value."""
     try:
         configs, warnings = process_configs(settings.properties())
+        open_upstream = upstream_opener(configs)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error
     for warning in warnings:
@@ -35,13 +37,21 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
         configs=configs,
     )
     if configs.text("kshare.metadata.store") == "rocksdb":
-        return CoordinatorNode(environment=environment, network=network, settings=node_settings)
+        return CoordinatorNode(
+            environment=environment, network=network, settings=node_settings, open_upstream=open_upstream
+        )
     _check_address(settings)
     try:
         store = open_metadata_store(environment, configs, partition_of_row)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error
-    return CoordinatorNode(environment=environment, network=network, settings=node_settings, open_store=lambda: store)
+    return CoordinatorNode(
+        environment=environment,
+        network=network,
+        settings=node_settings,
+        open_store=lambda: store,
+        open_upstream=open_upstream,
+    )
 
 
 def _check_address(settings: ProcessSettings) -> None:

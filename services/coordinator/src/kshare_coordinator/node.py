@@ -63,6 +63,7 @@ from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics_server import Metrics
+from kshare_upstream.port import OpenUpstream
 
 STORAGE_RETRY_MS = 1_000
 """Delay before an expiry is retried whose write failed."""
@@ -73,7 +74,8 @@ log = logging.getLogger(__name__)
 class CoordinatorNode:
     """The whole role, as a process, `--single-process` and the simulation build it.
 
-    `open_store` opens the metadata store; None opens the one that the configs name.
+    `open_store` opens the metadata store; None opens the one that the configs name. `open_upstream` makes the client of
+    the existing cluster; needed with kshare.engine=kafka.
     """
 
     def __init__(
@@ -83,7 +85,9 @@ class CoordinatorNode:
         network: Network,
         settings: CoordinatorSettings,
         open_store: Callable[[], MetadataStore] | None = None,
+        open_upstream: OpenUpstream | None = None,
     ) -> None:
+        self._open_upstream = open_upstream
         self._open_store = open_store
         self._environment = environment
         self._network = network

@@ -14,6 +14,7 @@ from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
@@ -46,6 +47,7 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
                 listeners=listeners,
                 queued_bytes=queued_bytes(configs),
             ),
+            open_upstream=upstream_opener(configs),
         )
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}" if settings.config else str(error)) from error

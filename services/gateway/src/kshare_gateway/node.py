@@ -36,6 +36,7 @@ from kshare_rpc.names import look_up
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics_server import Metrics
+from kshare_upstream.port import OpenUpstream
 from kshare_wire.framing import RequestHeader
 
 if TYPE_CHECKING:
@@ -48,7 +49,16 @@ RELEASE_GRACE_MS = 2_000
 class GatewayNode:
     """A gateway node; docs/architecture.md says what every node has. InvalidConfig if its certificates are unusable."""
 
-    def __init__(self, *, environment: Environment, network: Network, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        network: Network,
+        settings: GatewaySettings,
+        open_upstream: OpenUpstream | None = None,
+    ) -> None:
+        """`open_upstream` makes the client of the existing cluster; needed with kshare.engine=kafka."""
+        self._open_upstream = open_upstream
         self._configs = DynamicConfigs(settings.configs)
         settings = self._settings = replace(settings, configs=self._configs)
         self._incarnation = f"{environment.random.getrandbits(128):032x}"

@@ -10,6 +10,7 @@ from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings, SettingsError
@@ -25,6 +26,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
         )
     try:
         configs, warnings = process_configs(settings.properties())
+        open_upstream = upstream_opener(configs)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error
     for warning in warnings:
@@ -39,6 +41,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
             configs=configs,
             queued_bytes=queued_bytes(configs),
         ),
+        open_upstream=open_upstream,
     )
 
 

@@ -45,6 +45,7 @@ from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_runtime.store_mending import StoreMending
 from kshare_servicekit.metrics_server import Metrics
+from kshare_upstream.port import OpenUpstream
 
 STORE_NAME = "leader"
 
@@ -54,7 +55,16 @@ _logger = logging.getLogger(__name__)
 class LeaderNode:
     """A leader node; docs/architecture.md describes the parts of every node."""
 
-    def __init__(self, *, environment: Environment, network: Network, settings: LeaderSettings) -> None:
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        network: Network,
+        settings: LeaderSettings,
+        open_upstream: OpenUpstream | None = None,
+    ) -> None:
+        """`open_upstream` makes the client of the existing cluster; needed with kshare.engine=kafka."""
+        self._open_upstream = open_upstream
         self._environment = environment
         self._network = network
         self._configs = DynamicConfigs(settings.configs)

@@ -8,6 +8,7 @@ import sys
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
+from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings, SettingsError
 from kshare_share_coordinator.node import ShareCoordinatorNode
@@ -22,6 +23,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
         raise SettingsError("--coordinator-address is missing: the coordinator's host:port for gRPC")
     try:
         configs, warnings = process_configs(settings.properties())
+        open_upstream = upstream_opener(configs)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error
     for warning in warnings:
@@ -35,6 +37,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
             coordinator_address=settings.coordinator_address,
             configs=configs,
         ),
+        open_upstream=open_upstream,
     )
 
 

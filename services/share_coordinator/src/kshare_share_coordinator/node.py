@@ -42,6 +42,7 @@ from kshare_share_coordinator.reassignment.state_partition_reassignments import 
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_share_coordinator.state_store import StateStore
 from kshare_share_coordinator.state_topic import StateTopicIndex
+from kshare_upstream.port import OpenUpstream
 
 WAITING_OPERATIONS_LIMIT = 20_000
 
@@ -51,7 +52,16 @@ _logger = logging.getLogger(__name__)
 class ShareCoordinatorNode:
     """A share coordinator; see docs/architecture.md for what every node has."""
 
-    def __init__(self, *, environment: Environment, network: Network, settings: ShareCoordinatorSettings) -> None:
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        network: Network,
+        settings: ShareCoordinatorSettings,
+        open_upstream: OpenUpstream | None = None,
+    ) -> None:
+        """`open_upstream` makes the client of the existing cluster; needed with kshare.engine=kafka."""
+        self._open_upstream = open_upstream
         self._environment = environment
         self._network = network
         self._settings = settings

@@ -17,6 +17,7 @@ from kshare_core.configs import (
     config_text,
 )
 from kshare_core.configs.authorizer import AUTHORIZER_CONFIGS
+from kshare_core.configs.upstream import UPSTREAM_CONFIGS
 
 TABLES = {"broker": BROKER_CONFIGS, "topic": TOPIC_CONFIGS, "group": GROUP_CONFIGS, "kshare": KSHARE_CONFIGS}
 KAFKA_COUNTS = {"broker": 360, "topic": 34, "group": 17}
@@ -81,8 +82,8 @@ def test_a_broker_synonym_is_a_broker_config_of_the_same_type(table: ConfigTable
 
 
 def test_kafkas_names_and_our_own_do_not_meet() -> None:
-    assert len(PROCESS_CONFIGS) == len(BROKER_CONFIGS) + len(AUTHORIZER_CONFIGS) + len(KSHARE_CONFIGS)
-    assert all(name.startswith("kshare.") for name in KSHARE_CONFIGS)
+    assert len(PROCESS_CONFIGS) == sum(map(len, (BROKER_CONFIGS, AUTHORIZER_CONFIGS, KSHARE_CONFIGS, UPSTREAM_CONFIGS)))
+    assert all(name.startswith("kshare.") for name in (*KSHARE_CONFIGS, *UPSTREAM_CONFIGS))
 
 
 @pytest.mark.parametrize(

@@ -214,10 +214,18 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "Deliveries never wait for them.",
     ),
     string(
+        "kshare.engine",
+        "embedded",
+        choices=("embedded", "kafka"),
+        text="Where logs and share-group state are: in RocksDB of the roles, or in an existing Kafka cluster "
+        "(kshare.upstream.*). The same for all roles.",
+    ),
+    string(
         "kshare.metadata.store",
         "rocksdb",
-        choices=("rocksdb", "etcd"),
-        text="The store of the coordinator's metadata: its own RocksDB, or an etcd that several coordinators share.",
+        choices=("rocksdb", "etcd", "kafka"),
+        text="The store of the coordinator's metadata: its own RocksDB, or, shared by several coordinators, an etcd or "
+        "a topic of an existing Kafka cluster (kshare.upstream.*).",
     ),
     listing(
         "kshare.metadata.etcd.endpoints",

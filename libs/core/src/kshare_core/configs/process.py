@@ -25,6 +25,7 @@ from kshare_core.configs.definition import (
 )
 from kshare_core.configs.dynamic import SECURITY_CONFIGS
 from kshare_core.configs.kshare_own import KSHARE_CONFIGS
+from kshare_core.configs.upstream import UPSTREAM_CONFIGS
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SASL_CONFIGS_OF_LISTENERS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.server.max.receive.size")
@@ -34,7 +35,7 @@ SASL_CONFIGS_OF_MECHANISMS = (
     "sasl.login.callback.handler.class",
     "sasl.server.callback.handler.class",
 )
-PROCESS_CONFIGS: ConfigTable = {**BROKER_CONFIGS, **AUTHORIZER_CONFIGS, **KSHARE_CONFIGS}
+PROCESS_CONFIGS: ConfigTable = {**BROKER_CONFIGS, **AUTHORIZER_CONFIGS, **KSHARE_CONFIGS, **UPSTREAM_CONFIGS}
 _PROTECTING = frozenset(
     {
         *(row.name for row in BROKER_SECURITY),

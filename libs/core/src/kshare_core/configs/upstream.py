@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition, ConfigTable
-from kshare_core.configs.rows import MAX_INT, integer, password, string
+from kshare_core.configs.rows import MAX_INT, integer, listing, password, string
 
 PREFIX = "kshare.upstream."
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _ROWS: tuple[ConfigDefinition, ...] = (
+    listing(
+        "kshare.upstream.bootstrap.servers",
+        (),
+        text="The brokers' addresses, host:port each; any of them may fail. Needed with kshare.engine=kafka.",
+    ),
     string(
         "kshare.upstream.client.id", "kshare", text="The client id of all requests, for the cluster's logs and quotas."
     ),

@@ -14,7 +14,6 @@ from rich.text import Text
 from kshare.addresses import parse_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare_core.configs import PROCESS_CONFIGS, Configs, InvalidConfig
-from kshare_core.configs.upstream import UPSTREAM_CONFIGS
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.to_upstream import PROTOCOL, client_settings
 from kshare_upstream.cluster import Cluster
@@ -62,7 +61,7 @@ def attach_configs(path: Path | None) -> Configs:
     """The values of the configuration file; CommandFailed names the file."""
     try:
         texts = {} if path is None else parse_properties(path.read_text(encoding="utf-8"))
-        return Configs({**PROCESS_CONFIGS, **UPSTREAM_CONFIGS}, texts)
+        return Configs(PROCESS_CONFIGS, texts)
     except (OSError, ValueError) as error:
         raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
 

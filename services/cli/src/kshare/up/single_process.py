@@ -30,6 +30,7 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit.call_audit import CallAudit
+from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.logs import configure_audit_log
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.metrics_server import Metrics
@@ -106,6 +107,7 @@ class SingleProcess:
         network = InProcessNetwork()
         self._metrics.add_network(network.statistics)
         plan = self._plan
+        open_upstream = upstream_opener(self._configs)
         addresses = {name: str(address) for name, address in plan.addresses.items()}
         return [
             *(
@@ -118,6 +120,7 @@ class SingleProcess:
                         coordinator_address=addresses[node.name],
                         configs=self._configs,
                     ),
+                    open_upstream=open_upstream,
                 )
                 for node in plan.coordinators
             ),
@@ -131,6 +134,7 @@ class SingleProcess:
                         coordinator_address=plan.coordinator_address,
                         configs=self._configs,
                     ),
+                    open_upstream=open_upstream,
                 )
                 for node in plan.share_coordinators
             ),
@@ -145,6 +149,7 @@ class SingleProcess:
                         configs=self._configs,
                         queued_bytes=queued_bytes(self._configs),
                     ),
+                    open_upstream=open_upstream,
                 )
                 for node in plan.leaders
             ),
@@ -161,6 +166,7 @@ class SingleProcess:
                     configs=self._configs,
                     queued_bytes=queued_bytes(self._configs),
                 ),
+                open_upstream=open_upstream,
             ),
         ]
 
