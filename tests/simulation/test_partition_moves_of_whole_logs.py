@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.message import Message
 
 from kshare_core.errors import ErrorCode
+from kshare_leader.engine.embedded import EmbeddedEngine
 from kshare_leader.log import keys
 from kshare_leader.reassignment.receiver import FENCED_LIMIT_S
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -322,7 +323,7 @@ def test_a_lost_target_gives_the_partition_back() -> None:
         assert (await scene.settled()).leader_node_id == 1
         assert (await scene.produce(1))[0] == 0
         scene.host(2).start()
-        await scene.until(lambda: scene.host(2).node is not None and scene.node(2)._store is not None)
+        await scene.until(lambda: scene.host(2).node is not None and scene.node(2)._engine is not None)
         await scene.until(lambda: scene.stored(2) == {})
 
     TwoLeaders().run(body)
@@ -380,8 +381,9 @@ def test_a_leader_is_emptied_over_the_others() -> None:
 
 def test_a_log_that_moves_is_not_compacted() -> None:
     async def body(scene: TwoLeaders) -> None:
-        logs = scene.node(1)._logs
-        assert logs is not None
+        engine = scene.node(1)._engine
+        assert isinstance(engine, EmbeddedEngine)
+        logs = engine.logs
         log = logs.find(scene.key())
         assert log is not None and not log.is_moving
         watch = Watch(scene, TRANSFER_PARTITION, fenced=False)

@@ -108,7 +108,8 @@ class NaiveShareCoordinator:
             return ErrorCode.FENCED_LEADER_EPOCH
         if operation.state_epoch < state.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
-        if operation.leader_epochs and newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
+        is_own = operation.leader_epochs and not operation.has_brokers_epochs
+        if is_own and newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
             return ErrorCode.INVALID_REQUEST
         if not 0 <= operation.start_offset < state.start_offset:
             state.delivery_complete_count = operation.delivery_complete_count
@@ -123,7 +124,8 @@ class NaiveShareCoordinator:
         return ErrorCode.NONE
 
     def _truncate(self, operation: TruncateState, state: NaiveState | None) -> ErrorCode:
-        if newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
+        newest = newest_leader_epoch(operation.leader_epochs)
+        if newest != operation.leader_epoch and not operation.has_brokers_epochs:
             return ErrorCode.INVALID_REQUEST
         if state is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -133,7 +135,7 @@ class NaiveShareCoordinator:
             return ErrorCode.FENCED_STATE_EPOCH
         if operation.state_epoch > state.state_epoch:
             return ErrorCode.INVALID_REQUEST
-        if newest_leader_epoch(state.leader_epochs) >= operation.leader_epoch:
+        if newest_leader_epoch(state.leader_epochs) >= newest:
             return ErrorCode.NONE
         state.leader_epoch, state.leader_epochs = operation.leader_epoch, operation.leader_epochs
         state.start_offset = operation.start_offset

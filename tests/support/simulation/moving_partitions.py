@@ -248,7 +248,7 @@ class MovingRun(SeedRun):
     def _misplaced(self, topics: Sequence[pb.Topic]) -> str | None:
         for number in range(1, self.plan.shape.leaders + 1):
             node = self.cluster.hosts[f"leader-{number}"].node
-            store = node._store if isinstance(node, LeaderNode) else None
+            store = node._engine.store if isinstance(node, LeaderNode) and node._engine is not None else None
             if store is None:
                 return f"leader {number} is not up"
             if (mark := next(store.scan(keys.META, MARK, MARK + b"\xff"), None)) is not None:

@@ -97,7 +97,9 @@ class TwoLeaders:
         return node
 
     def store(self, number: int) -> MemoryStore:
-        store = self.node(number)._store
+        engine = self.node(number)._engine
+        assert engine is not None
+        store = engine.store
         assert isinstance(store, MemoryStore)
         return store
 

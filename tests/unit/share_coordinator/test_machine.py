@@ -16,6 +16,7 @@ from kshare_share_coordinator.machine.operations import (
     Operation,
     Result,
     SnapshotColdState,
+    TruncateState,
     key_problem,
 )
 from kshare_share_coordinator.machine.share_coordinator import SMALL_STATE_BATCHES
@@ -214,6 +215,22 @@ def test_a_write_names_its_own_leader_epoch_last_even_if_its_history_is_the_stor
     result = refused(shell, first._replace(leader_epoch=2))
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert result.error_message == "the leader epoch history ends with epoch 1, not 2"
+
+
+def test_epochs_of_brokers_are_not_compared_with_that_of_the_leader() -> None:
+    """A state is cut once for each history; the leader epoch of kshare fences as ever, and says nothing of the log."""
+    before, after = (encode_leader_epochs([EpochEntry(57, 0), EpochEntry(epoch, 4)]) for epoch in (60, 61))
+    first = write(KEY, (0, 9, 2, 1), leader_epoch=3)._replace(leader_epochs=before, has_brokers_epochs=True)
+    shell = new_shell(initialize(), first)
+    cut = TruncateState(KEY, 1, 3, 4, 0, 4, batches((0, 3, 2, 1)), after, has_brokers_epochs=True)
+    assert shell.run(cut) == Result()
+    assert state_of(shell).state_batches == batches((0, 3, 2, 1))
+    later = write(KEY, (4, 5, 2, 1), leader_epoch=3)._replace(leader_epochs=after, has_brokers_epochs=True)
+    assert shell.run(later) == Result()
+    assert shell.run(cut) == Result(), "it arrives again, late"
+    assert shell.newest_records == []
+    assert state_of(shell).state_batches == batches((0, 5, 2, 1))
+    assert refused(shell, later._replace(leader_epoch=2)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_a_small_state_is_written_as_a_snapshot() -> None:

@@ -15,7 +15,6 @@ from kshare_core.configs import Configs
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader import metric_families as families
-from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.machine.share_partition import NEVER
 from kshare_leader.metrics import (
     AGE_BOUNDS_S,
@@ -26,7 +25,7 @@ from kshare_leader.metrics import (
     Progress,
     ShareCounts,
 )
-from kshare_leader.ports import TopicLog
+from kshare_leader.ports import ServedLog, TopicLog
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.catalog import CatalogView
@@ -40,12 +39,12 @@ THINGS_PER_TURN = 200
 
 
 class MeasuredLogs(Protocol):
-    """The part of PartitionLogs that a scrape uses."""
+    """The part of ServedLogs that a scrape uses."""
 
     @property
     def offline_count(self) -> int: ...
 
-    def all_logs(self) -> Sequence[PartitionLog]: ...
+    def all_logs(self) -> Sequence[ServedLog]: ...
 
     def find(self, key: TopicPartition) -> TopicLog | None: ...
 
@@ -54,7 +53,8 @@ class LeaderParts(NamedTuple):
     """The running parts of a leader that a scrape reads."""
 
     view: CatalogView
-    store: KeyValueStore
+    store: KeyValueStore | None
+    """None where this node has no disk."""
     logs: MeasuredLogs
     directory: SharePartitionDirectory
 
@@ -116,7 +116,8 @@ class LeaderSource:
 
     async def _read_parts(self, readings: Readings, parts: LeaderParts) -> None:
         served = parts.directory.served
-        families.STORE.read(readings, parts.store)
+        if parts.store is not None:
+            families.STORE.read(readings, parts.store)
         readings.add(families.SHARE_PARTITIONS, len(served))
         readings.add(families.SHARE_PARTITIONS_LOADING, sum([one.is_loading for one in served.values()]))
         readings.add(families.WAITING_FETCHES, parts.directory.waiting_count)
@@ -141,7 +142,7 @@ class LeaderSource:
         sizes: dict[bytes, list[int]] = {}
         for number, log in enumerate(parts.logs.all_logs()):
             size = sizes.setdefault(log.topic_partition.topic_id, [0, 0])
-            size[0] += log.segments.size_bytes
+            size[0] += log.size_bytes
             size[1] += 1
             if number % THINGS_PER_TURN == THINGS_PER_TURN - 1:
                 await asyncio.sleep(0)

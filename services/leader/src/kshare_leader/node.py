@@ -1,4 +1,4 @@
-"""The leader node: its store, topic logs, share-partitions, catalog and service.
+"""The leader node: its engine with the topic logs, share-partitions, catalog and service.
 
 It serves before it is registered, because its address is part of the registration. Until the first view of the catalog
 arrives, and whenever its lease may have run out, it answers NOT_LEADER_OR_FOLLOWER for every partition.
@@ -13,26 +13,10 @@ from functools import partial
 from operator import attrgetter
 
 from kshare_core.configs import DynamicConfigs
-from kshare_leader.dead_letters.service import DeadLetters
-from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
-from kshare_leader.handlers.delete_records import DeleteRecordsHandler
-from kshare_leader.handlers.describe_log_dirs import DescribeLogDirsHandler
-from kshare_leader.handlers.describe_producers import DescribeProducersHandler
-from kshare_leader.handlers.fetch import FetchHandler
-from kshare_leader.handlers.list_offsets import ListOffsetsHandler
-from kshare_leader.handlers.produce import ProduceHandler
-from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
-from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
-from kshare_leader.history.delivery_history import DeliveryHistory
-from kshare_leader.history.publisher import HistoryPublisher
-from kshare_leader.log.housekeeping import LogHousekeeping
-from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.transaction_verifier import TransactionVerifier
+from kshare_leader.engine.embedded import EmbeddedEngine
+from kshare_leader.engine.port import EngineSurroundings, LeaderEngine
 from kshare_leader.metric_reading import LeaderParts, LeaderSource
 from kshare_leader.metrics import LeaderMetrics
-from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
-from kshare_leader.reassignment.rows import PartitionRows
-from kshare_leader.reassignment.sender import PartitionSender
 from kshare_leader.settings import LeaderSettings
 from kshare_leader.share.service import ShareService
 from kshare_leader.share.stored_progress import StoredProgress
@@ -42,12 +26,9 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LEADER
 from kshare_rpc.network import Network, Server, Service
 from kshare_rpc.serving import handlers_of
-from kshare_runtime.ports import Environment, KeyValueStore
-from kshare_runtime.store_mending import StoreMending
+from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics_server import Metrics
 from kshare_upstream.port import OpenUpstream
-
-STORE_NAME = "leader"
 
 _logger = logging.getLogger(__name__)
 
@@ -76,16 +57,10 @@ class LeaderNode:
             on_view=self._on_view,
             on_problem=self._note_catalog_problem,
         )
-        self._store: KeyValueStore | None = None
-        self._logs: PartitionLogs | None = None
-        self._verifier: TransactionVerifier | None = None
+        self._engine: LeaderEngine | None = None
         self._share: ShareService | None = None
-        self._publisher: HistoryPublisher | None = None
-        self._moves: PartitionReassignments | None = None
         self._server: Server | None = None
-        self._mending: StoreMending | None = None
         self._stored_progress: StoredProgress | None = None
-        self._maintenance: asyncio.Task[None] | None = None
         self._metrics = LeaderMetrics()
 
     @property
@@ -95,31 +70,12 @@ class LeaderNode:
         return self._server.address
 
     async def start(self) -> None:
-        """Opens the store, serves, registers, and returns when the logs placed here are open."""
+        """Opens the logs' engine, serves, registers, and returns when the first view was handled."""
         settings = self._settings
-        self._store = self._environment.open_store(STORE_NAME)
-        rows = PartitionRows(self._store)
-        self._logs = PartitionLogs(
-            store=self._store,
-            clock=self._environment.clock,
-            node_id=settings.node_id,
-            configs=settings.configs,
-            has_lease=self._has_lease,
-            report=_logger.warning,
-            metrics=self._metrics,
-            before_open=rows.discard_unfinished_copy,
-        )
-        self._mending = StoreMending(self._store, report=_logger.warning, on_mended=self._logs.store_mended)
-        self._mending.start()
-        self._verifier = TransactionVerifier(
-            logs=self._logs,
-            coordinator=lambda: self._follower.coordinator,
-            clock=self._environment.clock,
-            configs=settings.configs,
-        )
-        dead_letters = self._new_dead_letters(self._store)
+        self._engine = engine = self._new_engine()
+        engine.open()
         self._share = ShareService(
-            logs=self._logs,
+            logs=engine.logs,
             view=partial(attrgetter("view"), self._follower),  # like a lambda, but without a Python call
             channel=self._follower.channel,
             coordinator=lambda: self._follower.coordinator,
@@ -128,20 +84,26 @@ class LeaderNode:
             configs=settings.configs,
             environment=self._environment,
             report=_logger.warning,
-            dead_letters=dead_letters,
+            dead_letters=engine.dead_letters,
             metrics=self._metrics,
-            history=self._new_history(),
+            history=engine.history,
         )
-        self._stored_progress = self._new_stored_progress(self._logs)
-        self._moves = self._new_moves(self._logs, rows, dead_letters)
-        receiver = AppendDeadLettersHandler(self._logs, self._store, self._environment.clock)
-        sender = PartitionSender(
-            rows=rows,
+        engine.on_log_replaced(self._share.log_replaced)
+        self._stored_progress = StoredProgress(
             view=lambda: self._follower.view,
-            end_offset=self._logs.end_offset,
+            channel=self._follower.channel,
+            logs=engine.logs,
+            metrics=self._metrics,
             node_id=settings.node_id,
+            report=_logger.warning,
         )
-        service = self._service(self._logs, self._share, receiver, sender)
+        self._metrics.on_forgotten = self._stored_progress.wake
+        service = Service(
+            name=LEADER,
+            handlers=handlers_of(*engine.handlers(), self._share),
+            healthy=lambda: not self.problems(),
+            unread_answers_bytes=settings.queued_bytes,
+        )
         self._server = await self._network.serve(settings.listen, [service])
         await self._follower.start(
             coordinator_pb2.Node(
@@ -150,36 +112,41 @@ class LeaderNode:
                 incarnation=f"{self._environment.random.getrandbits(128):032x}",
                 rpc_address=self._server.address,
             ),
-            highest_leader_epoch=self._logs.highest_leader_epoch,
+            highest_leader_epoch=engine.highest_leader_epoch,
         )
         self._stored_progress.start()
-        maintenance = self._maintain(self._logs, receiver)
-        self._maintenance = asyncio.get_running_loop().create_task(maintenance, name="log-maintenance")
+        engine.start()
+
+    def _new_engine(self) -> LeaderEngine:
+        surroundings = EngineSurroundings(
+            environment=self._environment,
+            settings=self._settings,
+            follower=self._follower,
+            has_lease=self._has_lease,
+            wait_for_version=self._wait_for_version,
+            metrics=self._metrics,
+            report=_logger.warning,
+        )
+        return EmbeddedEngine(surroundings)
 
     async def stop(self, grace_ms: int) -> None:
         """Ends waiting fetches, answers requests in flight for `grace_ms`, then closes everything.
 
         Also works after a failed start.
         """
-        if self._maintenance is not None:
-            self._maintenance.cancel()
-            await asyncio.gather(self._maintenance, return_exceptions=True)
-        for part in (self._mending, self._stored_progress, self._moves):
-            if part is not None:
-                await part.stop()
+        if self._engine is not None:
+            await self._engine.stop_background()
+        if self._stored_progress is not None:
+            await self._stored_progress.stop()
         if self._share is not None:
             await self._share.stop(grace_ms)
-        if self._publisher is not None:
-            await self._publisher.stop()
-        if self._verifier is not None:
-            await self._verifier.stop()
-        if self._logs is not None:
-            self._logs.close()
+        if self._engine is not None:
+            await self._engine.close_logs()
         if self._server is not None:
             await self._server.stop(grace_ms)
         await self._follower.stop()
-        if self._store is not None:
-            self._store.close()
+        if self._engine is not None:
+            await self._engine.close()
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Adds this node's metrics to those of its process."""
@@ -188,18 +155,18 @@ class LeaderNode:
         metrics.add_node("leader", self._settings.node_id, source, self.problems)
 
     def _parts(self) -> LeaderParts | None:
-        if self._store is None or self._logs is None or self._share is None:
+        engine = self._engine
+        if engine is None or self._share is None:
             return None
         return LeaderParts(
-            view=self._follower.view, store=self._store, logs=self._logs, directory=self._share.directory
+            view=self._follower.view, store=engine.store, logs=engine.logs, directory=self._share.directory
         )
 
     def problems(self) -> list[str]:
         """Why the node is not healthy; empty if it is."""
-        if self._logs is None or self._share is None or self._moves is None or self._mending is None:
+        if self._engine is None or self._share is None:
             return ["the leader is not started"]
-        problems = [*self._logs.problems(), *self._share.problems(), *self._moves.problems()]
-        problems += self._mending.problems()
+        problems = [*self._engine.problems(), *self._share.problems()]
         if not self._has_lease():
             why = f": {self._catalog_problem}" if self._catalog_problem else ""
             problems.append(f"the lease has expired; nothing is served until the coordinator responds{why}")
@@ -207,99 +174,13 @@ class LeaderNode:
             problems.append("the catalog has not been received yet")
         return problems
 
-    def _new_dead_letters(self, store: KeyValueStore) -> DeadLetters:
-        follower = self._follower
-        return DeadLetters(
-            store=store,
-            view=lambda: follower.view,
-            channel=follower.channel,
-            coordinator=lambda: follower.coordinator,
-            wait_for_version=self._wait_for_version,
-            configs=self._settings.configs,
-            clock=self._environment.clock,
-            random=self._environment.random,
-            report=_logger.warning,
-            metrics=self._metrics,
-        )
-
-    def _new_history(self) -> DeliveryHistory | None:
-        if not self._settings.configs.boolean("kshare.delivery.history.enable"):
-            return None
-        follower = self._follower
-        self._publisher = HistoryPublisher(
-            view=lambda: follower.view,
-            channel=follower.channel,
-            coordinator=lambda: follower.coordinator,
-            wait_for_version=self._wait_for_version,
-            configs=self._settings.configs,
-            clock=self._environment.clock,
-            random=self._environment.random,
-            report=_logger.warning,
-            counts=self._metrics.history,
-        )
-        return DeliveryHistory(
-            buffer=self._publisher.buffer,
-            view=lambda: follower.view,
-            node_id=self._settings.node_id,
-            node_epoch=lambda: follower.node_epoch,
-            wall_now_ms=self._environment.clock.now_ms,
-        )
-
-    def _new_stored_progress(self, logs: PartitionLogs) -> StoredProgress:
-        stored_progress = StoredProgress(
-            view=lambda: self._follower.view,
-            channel=self._follower.channel,
-            logs=logs,
-            metrics=self._metrics,
-            node_id=self._settings.node_id,
-            report=_logger.warning,
-        )
-        self._metrics.on_forgotten = stored_progress.wake
-        return stored_progress
-
-    def _new_moves(self, logs: PartitionLogs, rows: PartitionRows, dead_letters: DeadLetters) -> PartitionReassignments:
-        return PartitionReassignments(
-            rows=rows,
-            view=lambda: self._follower.view,
-            is_foreign=lambda: logs.is_foreign,
-            on_rows=dead_letters.partition_changed,
-            channel=self._follower.channel,
-            coordinator=lambda: self._follower.coordinator,
-            node_id=self._settings.node_id,
-            page_bytes=self._settings.move_page_bytes,
-        )
-
-    def _service(
-        self, logs: PartitionLogs, share: ShareService, receiver: AppendDeadLettersHandler, sender: PartitionSender
-    ) -> Service:
-        assert self._verifier is not None
-        return Service(
-            name=LEADER,
-            handlers=handlers_of(
-                ProduceHandler(logs, self._verifier),
-                FetchHandler(logs, self._metrics),
-                ListOffsetsHandler(logs),
-                DeleteRecordsHandler(logs),
-                WriteTxnMarkersHandler(logs),
-                DescribeProducersHandler(logs),
-                DescribeLogDirsHandler(logs),
-                TransferPartitionHandler(sender),
-                receiver,
-                share,
-            ),
-            healthy=lambda: not self.problems(),
-            unread_answers_bytes=self._settings.queued_bytes,
-        )
-
     def _on_view(self, old: CatalogView, new: CatalogView) -> None:
         # Logs first: share-partitions look up their logs by the new view.
-        assert self._logs is not None and self._share is not None and self._moves is not None
+        assert self._engine is not None and self._share is not None
         are_configs_new = alter_configs(self._configs, new, self._settings.node_id)
-        self._logs.on_view(old, new)
-        if are_configs_new:
-            self._logs.refresh_settings()
+        self._engine.on_view(old, new, are_configs_new=are_configs_new)
         self._share.on_view(old, new)
-        self._moves.on_view(old, new)
+        self._engine.after_view(old, new)
         if self._stored_progress is not None:
             self._stored_progress.on_view(old, new)
         self._catalog_problem = None
@@ -314,19 +195,6 @@ class LeaderNode:
         if lease_renewed_at is None:
             return False
         return asyncio.get_running_loop().time() < lease_renewed_at + self._follower.lease_ms / 1000
-
-    async def _maintain(self, logs: PartitionLogs, receiver: AppendDeadLettersHandler) -> None:
-        housekeeping = LogHousekeeping(
-            logs=logs, clock=self._environment.clock, configs=self._settings.configs, report=_logger.warning
-        )
-        await asyncio.gather(housekeeping.run(), self._forget_what_is_old(logs, receiver))
-
-    async def _forget_what_is_old(self, logs: PartitionLogs, receiver: AppendDeadLettersHandler) -> None:
-        while True:
-            await asyncio.sleep(self._settings.producer_expiration_check_interval_ms / 1000)
-            logs.retry_and_expire()
-            if self._has_lease() and self._follower.view.version:
-                receiver.remove_unneeded(self._follower.view, _logger.warning)
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:

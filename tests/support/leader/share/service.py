@@ -14,6 +14,7 @@ from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.delivery_history import DeliveryHistory
+from kshare_leader.log.divergence import diverging_offset
 from kshare_leader.log.leader_epoch_history import LeaderEpochHistory
 from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
@@ -144,7 +145,7 @@ class MemoryTopicLog:
         for listener in list(self._listeners.values()):
             listener()
 
-    def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
+    def read(self, fetch_offset: int, max_bytes: int, *, read_committed: bool = False) -> list[StoredBatch]:
         self.reads += 1
         if self.fails:
             raise self.failure
@@ -158,10 +159,18 @@ class MemoryTopicLog:
                 found.append(batch)
         return found
 
+    has_brokers_epochs = False
+
+    async def diverging_offset(self, known: Sequence[EpochEntry], end_offset: int) -> int | None:
+        return diverging_offset(self, known, end_offset)
+
+    async def refresh(self) -> None:
+        pass
+
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         return next((found for found in self.timestamps if found.timestamp_ms >= timestamp_ms), None)
 
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+    def add_listener(self, listener: Callable[[], None], *, read_committed: bool = False) -> Callable[[], None]:
         token = object()
         self._listeners[token] = listener
         return lambda: self._listeners.pop(token, None) and None
@@ -200,6 +209,8 @@ class Logs:
 
     def find(self, key: TopicPartition) -> MemoryTopicLog | None:
         return self.all.get(key)
+
+    find_opening = find
 
 
 class StateChannel:

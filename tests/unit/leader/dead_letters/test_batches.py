@@ -47,7 +47,7 @@ class LogOfBatches:
 
     last_stable_offset = high_watermark
 
-    def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
+    def read(self, fetch_offset: int, max_bytes: int, *, read_committed: bool = False) -> list[StoredBatch]:
         if self.fails:
             raise StorageFailure("the disk is gone")
         self.reads += 1
@@ -59,10 +59,18 @@ class LogOfBatches:
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         raise AssertionError("dead letters do not ask for transactions")
 
+    has_brokers_epochs = False
+
+    async def diverging_offset(self, known: Sequence[EpochEntry], end_offset: int) -> int | None:
+        raise AssertionError("dead letters are of records that the log has")
+
+    async def refresh(self) -> None:
+        raise AssertionError("dead letters are of records that the log has")
+
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         raise AssertionError("dead letters do not look up times")
 
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+    def add_listener(self, listener: Callable[[], None], *, read_committed: bool = False) -> Callable[[], None]:
         raise AssertionError("dead letters do not wait for appends")
 
 

@@ -6,7 +6,7 @@ The answer leaves out partitions that this node does not lead or cannot open.
 from __future__ import annotations
 
 from kshare_leader.handlers.partitions import key_of
-from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.ports import ServedLogs
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DESCRIBE_LOG_DIRS
 from kshare_rpc.serving import answers
@@ -15,7 +15,7 @@ from kshare_rpc.serving import answers
 class DescribeLogDirsHandler:
     """Answers `Leader/DescribeLogDirs`."""
 
-    def __init__(self, logs: PartitionLogs) -> None:
+    def __init__(self, logs: ServedLogs) -> None:
         self._logs = logs
 
     @answers(DESCRIBE_LOG_DIRS)
@@ -29,6 +29,6 @@ class DescribeLogDirsHandler:
                 answer.results.add(
                     topic_id=partition.topic_id,
                     partition=partition.partition,
-                    size_bytes=log.segments.size_bytes,
+                    size_bytes=log.size_bytes,
                 )
         return answer

@@ -27,10 +27,8 @@ from dataclasses import dataclass, field
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.work_slices import ElementCount, WorkSlices
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
-from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.metrics import LeaderMetrics
-from kshare_leader.ports import AbortedTransaction, StoredBatch
+from kshare_leader.ports import AbortedTransaction, ServedLog, ServedLogs, StoredBatch
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.network import Payload
@@ -50,17 +48,17 @@ class _Reading:
     payload: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
     has_error: bool = False
-    logs: list[PartitionLog] = field(default_factory=list)
+    logs: list[ServedLog] = field(default_factory=list)
     sent: list[tuple[bytes, int, int]] = field(default_factory=list)
     """Topic id, number of offsets and number of bytes of each partition with batches."""
     readable_bytes: int = 0
     """The sum over `logs` of readable bytes, each at the time of its read."""
 
-    def add(self, log: PartitionLog) -> None:
+    def add(self, log: ServedLog) -> None:
         self.logs.append(log)
         self.readable_bytes += self.readable_of(log)
 
-    def readable_of(self, log: PartitionLog) -> int:
+    def readable_of(self, log: ServedLog) -> int:
         return log.stable_bytes if self.is_committed else log.appended_bytes
 
     def readable_now(self) -> int:
@@ -76,7 +74,7 @@ class _Reading:
 class FetchHandler:
     """Answers `Leader/Fetch`."""
 
-    def __init__(self, logs: PartitionLogs, metrics: LeaderMetrics | None = None) -> None:
+    def __init__(self, logs: ServedLogs, metrics: LeaderMetrics | None = None) -> None:
         self._logs = logs
         self._metrics = metrics or LeaderMetrics()
         self._waiting = 0
@@ -123,7 +121,7 @@ class FetchHandler:
                 wake.set()
 
         timer = loop.call_later(request.max_wait_ms / 1000, end)
-        removals = [log.add_listener(changed) for log in reading.logs]
+        removals = [log.add_listener(changed, read_committed=reading.is_committed) for log in reading.logs]
         try:
             while True:
                 changed()  # since the log's slice was read
@@ -216,12 +214,12 @@ class FetchHandler:
         )
 
 
-def _read_committed(log: PartitionLog, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
-    """`PartitionLog.read` up to the last stable offset."""
+def _read_committed(log: ServedLog, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
+    """`ServedLog.read` up to the last stable offset."""
     end_offset = log.last_stable_offset
     if fetch_offset >= end_offset:
         return []
-    batches = log.read(fetch_offset, max_bytes, at_least_one=at_least_one)
+    batches = log.read(fetch_offset, max_bytes, at_least_one=at_least_one, read_committed=True)
     while batches and batches[-1].base_offset >= end_offset:
         batches.pop()
     return batches

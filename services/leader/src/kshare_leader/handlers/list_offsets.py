@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, log_at_epoch
-from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.ports import TimestampOffset
+from kshare_leader.ports import ServedLog, ServedLogs, TimestampOffset
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import LIST_OFFSETS
 from kshare_rpc.serving import answers
@@ -32,7 +30,7 @@ _NOTHING = TimestampOffset(UNKNOWN, UNKNOWN)
 class ListOffsetsHandler:
     """Answers `Leader/ListOffsets`."""
 
-    def __init__(self, logs: PartitionLogs) -> None:
+    def __init__(self, logs: ServedLogs) -> None:
         self._logs = logs
 
     @answers(LIST_OFFSETS)
@@ -48,6 +46,7 @@ class ListOffsetsHandler:
         code, found, leader_epoch = ErrorCode.NONE, _NOTHING, UNKNOWN
         try:
             log = log_at_epoch(self._logs, key_of(partition), partition.current_leader_epoch)
+            await log.refresh()
             found = await _find(log, partition.timestamp, isolation_level) or _NOTHING
             if found.offset != UNKNOWN:
                 leader_epoch = log.epoch_at(found.offset)
@@ -65,7 +64,7 @@ class ListOffsetsHandler:
         )
 
 
-async def _find(log: PartitionLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:
+async def _find(log: ServedLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:
     end_offset = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
     if timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP:
         if timestamp_ms == MAX_TIMESTAMP:

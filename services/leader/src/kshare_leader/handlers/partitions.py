@@ -6,8 +6,7 @@ from typing import Protocol
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.ports import ServedLog, ServedLogs
 from kshare_rpc.generated.kshare.v1 import common_pb2
 
 UNKNOWN = -1
@@ -32,10 +31,10 @@ def key_of(partition: NamedPartition) -> TopicPartition:
     return TopicPartition(partition.topic_id, partition.partition)
 
 
-def log_at_epoch(logs: PartitionLogs, key: TopicPartition, current_leader_epoch: int) -> PartitionLog:
+def log_at_epoch(logs: ServedLogs, key: TopicPartition, current_leader_epoch: int) -> ServedLog:
     """The log, where the client's leader epoch is current or not given (-1).
 
-    KafkaError as `PartitionLogs.lookup`, FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one
+    KafkaError as `ServedLogs.lookup`, FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one
     (Partition.checkCurrentLeaderEpoch).
     """
     log = logs.lookup(key)
@@ -48,7 +47,7 @@ def log_at_epoch(logs: PartitionLogs, key: TopicPartition, current_leader_epoch:
     return log
 
 
-def leader_in_answer(logs: PartitionLogs, key: TopicPartition, error_code: int) -> common_pb2.LeaderIdAndEpoch:
+def leader_in_answer(logs: ServedLogs, key: TopicPartition, error_code: int) -> common_pb2.LeaderIdAndEpoch:
     """`current_leader` of an answer: set for errors that tell the client to find another leader, else (-1, -1)."""
     leader_id, leader_epoch = logs.current_leader(key) if error_code in _LEADER_ERRORS else (UNKNOWN, UNKNOWN)
     return common_pb2.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)

@@ -30,6 +30,7 @@ from kshare_core.leader_epochs import EpochEntry
 from kshare_core.log_fields import about
 from kshare_leader.log import keys
 from kshare_leader.log.batch_validation import CheckedBatch
+from kshare_leader.log.divergence import diverging_offset
 from kshare_leader.log.leader_epoch_history import LeaderEpochWentBack
 from kshare_leader.log.old_batches import OldBatches
 from kshare_leader.log.producers.entries import PRODUCERS_LIMIT
@@ -181,6 +182,23 @@ class PartitionLog:
         return self._next_offset if oldest is None else max(oldest.first_offset, self._positions.start_offset)
 
     @property
+    def has_brokers_epochs(self) -> bool:
+        """See TopicLog."""
+        return False
+
+    async def diverging_offset(self, known: Sequence[EpochEntry], end_offset: int) -> int | None:
+        """See TopicLog."""
+        return diverging_offset(self, known, end_offset)
+
+    async def refresh(self) -> None:
+        """See TopicLog; this node is the only one that changes the log."""
+
+    @property
+    def size_bytes(self) -> int:
+        """See ServedLog."""
+        return self.segments.size_bytes
+
+    @property
     def stable_bytes(self) -> int:
         """`appended_bytes` up to the last stable offset."""
         oldest = self.producers.open.oldest()
@@ -199,7 +217,7 @@ class PartitionLog:
         """See TopicLog."""
         return self.producers.aborted.find(first_offset, end_offset)
 
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+    def add_listener(self, listener: Callable[[], None], *, read_committed: bool = False) -> Callable[[], None]:
         """See TopicLog; the listener is also called when the log closes."""
         self._listener_number += 1
         number = self._listener_number
@@ -325,7 +343,9 @@ class PartitionLog:
 
     # reading
 
-    def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True) -> list[StoredBatch]:
+    def read(
+        self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True, read_committed: bool = False
+    ) -> list[StoredBatch]:
         """See TopicLog.read; without `at_least_one` nothing is returned where the first batch is above `max_bytes`.
 
         A fetch offset below the log start offset reads from the log start offset.

@@ -158,6 +158,10 @@ class PartitionLogs:
         """The log; None where this node does not or no longer lead the partition, or cannot open its log."""
         return self._opened(key) if self._has_lease() else None
 
+    def find_opening(self, key: TopicPartition) -> PartitionLog | None:
+        """See TopicLogs; a log is opened when it is looked up."""
+        return self.find(key)
+
     def _opened(self, key: TopicPartition) -> PartitionLog | None:
         log = self._logs.get(key)
         if log is None and key in self._unopened:

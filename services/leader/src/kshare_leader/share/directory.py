@@ -14,7 +14,7 @@ from functools import partial
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_core.log_fields import about
-from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.dead_letters.port import DeadLetterSender
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.metrics import LeaderMetrics
@@ -49,7 +49,7 @@ class SharePartitionDirectory:
         wall_now_ms: Callable[[], int],
         report: Callable[[str], None],
         max_share_partitions: int,
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterSender | None = None,
         metrics: LeaderMetrics | None = None,
         history: DeliveryHistory | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ class SharePartitionDirectory:
     def find_or_load(self, key: SharePartitionKey) -> ServedPartition:
         """The share-partition, which starts loading if it is new. Raises KafkaError."""
         leader_epoch = self.check_leadership(key.topic_partition)
-        log = self._logs.find(key.topic_partition)
+        log = self._logs.find_opening(key.topic_partition)
         if log is None:
             text = f"leader node {self._node_id} has not opened the log yet"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
@@ -198,6 +198,12 @@ class SharePartitionDirectory:
         self._waiting.pop(waiter, None)
 
     # Catalog changes and stop
+
+    def log_replaced(self, key: TopicPartition) -> None:
+        """Drops the share-partitions of a log that has other records now; the next fetch loads their state again."""
+        for served in list(self._served.values()):
+            if served.key.topic_partition == key:
+                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of {served.key} was truncated"))
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Drops share-partitions that this node may no longer serve; releases records held through gone gateways."""

@@ -22,7 +22,6 @@ from kshare_leader.share.limits import RETRY_INTERVAL_MAX_MS
 from kshare_leader.share.start_offset import (
     SharePartitionState,
     Truncation,
-    diverging_offset,
     find_start_offset,
     state_end_offset,
     truncated,
@@ -89,6 +88,7 @@ class StateLoader:
             machine = SharePartition(start_offset=state.start_offset, state_batches=state.state_batches)
             return LoadedState(machine, state.state_epoch, state.truncation)
         await self._catalog.catch_up(self.key)
+        await self.log.refresh()
         reset = self._settings().auto_offset_reset
         start = await find_start_offset(reset, self.log, self._wall_now_ms())
         machine = SharePartition(start_offset=start, start_is_stored=False)
@@ -103,13 +103,19 @@ class StateLoader:
         cuts = 0
         while True:
             state = await self._store.read(self.key, self.leader_epoch)
-            offset = diverging_offset(state, self.log)
+            offset = await self.log.diverging_offset(state.leader_epochs, state_end_offset(state))
             if offset is None:
                 return state
             if cuts:  # the share coordinator reported a truncation that did not happen
                 self._report(f"the state of share-partition {self.key} was not cut at offset {offset}, trying again")
                 await asyncio.sleep(RETRY_INTERVAL_MAX_MS / 1000)
-            owner = StateOwner(self.key, state.state_epoch, self.leader_epoch, self.log.encoded_leader_epochs())
+            owner = StateOwner(
+                self.key,
+                state.state_epoch,
+                self.leader_epoch,
+                self.log.encoded_leader_epochs(),
+                self.log.has_brokers_epochs,
+            )
             await self._store.truncate(owner, truncated(state, offset))
             if not cuts:
                 self._report_truncation(state, offset)

@@ -36,12 +36,12 @@ def readable_end(log: TopicLog, *, read_committed: bool) -> int:
 def read_slice(log: TopicLog, fetch_offset: int, max_bytes: int, *, read_committed: bool) -> LogSlice | None:
     """Reads at most `max_bytes` from `fetch_offset` on, but at least one batch; None if nothing is readable there yet.
 
-    Raises StorageFailure.
+    Also None while the records are being fetched from an existing cluster. Raises StorageFailure.
     """
     end_offset = readable_end(log, read_committed=read_committed)
     if fetch_offset >= end_offset:
         return None
-    read = log.read(fetch_offset, max_bytes)
+    read = log.read(fetch_offset, max_bytes, read_committed=read_committed)
     if not read:
         return None
     covered_end = read[-1].last_offset + 1

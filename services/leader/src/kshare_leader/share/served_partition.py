@@ -30,7 +30,8 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.dead_letters.letters import OffsetRun
 from kshare_leader.dead_letters.limits import ARCHIVING_RUNS_LIMIT
-from kshare_leader.dead_letters.service import DeadLetters, DeadLetterSettings
+from kshare_leader.dead_letters.port import DeadLetterSender
+from kshare_leader.dead_letters.service import DeadLetterSettings
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
@@ -65,6 +66,7 @@ class ServedPartition:
         "_made_at_ms",
         "_members",
         "_on_dropped",
+        "_read_committed",
         "_remove_listener",
         "_reset",
         "_scan_handle",
@@ -89,7 +91,7 @@ class ServedPartition:
         store: ShareStateStore,
         settings: Callable[[], GroupSettings],
         on_dropped: Callable[[ServedPartition], None],
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterSender | None = None,
         history: PartitionHistory = SILENT,
     ) -> None:
         self.key = loader.key
@@ -128,7 +130,8 @@ class ServedPartition:
         self._reset = ""
         """The share.auto.offset.reset that gave the start offset."""
         self._made_at_ms = self._used_at_ms = self._now_ms()
-        self._remove_listener = self.log.add_listener(self._waiting.schedule_wake)
+        self._read_committed = self.settings.read_committed
+        self._remove_listener = self._listen()
         self._loading: asyncio.Task[None] | None = self._loop.create_task(self._load(loader), name=f"load {self.key}")
 
     def _now_ms(self) -> int:
@@ -242,8 +245,15 @@ class ServedPartition:
         self._waiting.remove(waiter)
         self._used_at_ms = self._now_ms()
 
+    def _listen(self) -> Callable[[], None]:
+        return self.log.add_listener(self._waiting.schedule_wake, read_committed=self._read_committed)
+
     def settings_changed(self) -> None:
         """Handles changed group configs: more records may be deliverable than before."""
+        if self._read_committed != self.settings.read_committed and not self.is_dropped:
+            self._remove_listener()
+            self._read_committed = self.settings.read_committed
+            self._remove_listener = self._listen()
         self._waiting.schedule_wake()
 
     def serve_waiting(self) -> None:

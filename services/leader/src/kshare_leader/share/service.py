@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kshare_core.configs import Configs
-from kshare_leader.dead_letters.service import DeadLetters
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.dead_letters.port import DeadLetterSender
 from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
 from kshare_leader.handlers.share_acknowledge import AcknowledgeCall
 from kshare_leader.handlers.share_fetch import ShareFetchCall
@@ -52,7 +53,7 @@ class ShareService:
         configs: Configs,
         environment: Environment,
         report: Callable[[str], None],
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterSender | None = None,
         metrics: LeaderMetrics | None = None,
         history: DeliveryHistory | None = None,
     ) -> None:
@@ -139,6 +140,10 @@ class ShareService:
         self._directory.on_view(old, new)
         if self._dead_letters is not None:
             self._dead_letters.on_view(old, new)
+
+    def log_replaced(self, key: TopicPartition) -> None:
+        """Handles a log that was truncated, and has or will have other records."""
+        self._directory.log_replaced(key)
 
     async def stop(self, grace_ms: int = 0) -> None:
         """Stops serving: waiting fetches are answered; writes in flight get `grace_ms` to end, then are given up.

@@ -2,8 +2,8 @@
 
 A state can have records that the log does not have: the log's disk was lost, or is an older copy, or an administrator
 set a start offset beyond the log's end. The log has, or will have, other records at those offsets, which were never
-delivered or acknowledged. So the state is truncated where the two diverge (`diverging_offset`, `truncated`), durably,
-before any record is delivered. The state below that offset is kept, as the log has those records.
+delivered or acknowledged. So the state is truncated where the two diverge (`TopicLog.diverging_offset`, `truncated`),
+durably, before any record is delivered. The state below that offset is kept, as the log has those records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.configs.rows import BY_DURATION, duration_ms
-from kshare_core.leader_epochs import EpochEntry, common_end_offset
+from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.ports import TopicLog
 
@@ -58,26 +58,6 @@ async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: 
 def state_end_offset(state: SharePartitionState) -> int:
     """The offset after the last one in the state."""
     return max([state.start_offset, *[batch.last_offset + 1 for batch in state.state_batches]])
-
-
-def diverging_offset(state: SharePartitionState, log: TopicLog) -> int | None:
-    """The first offset of the state whose record differs in the log, or that the log does not have.
-
-    None if there is no such offset. A state without a leader epoch history is compared with the log's end only.
-    Raises StorageFailure.
-    """
-    state_end = state_end_offset(state)
-    log_end = log.high_watermark
-    offset = log_end
-    if state.leader_epochs:
-        offset = common_end_offset(state.leader_epochs, log.leader_epochs, log_end)
-    offset = max(offset, min(log.log_start_offset, log_end))
-    if state_end <= offset:
-        return None
-    if offset < log_end:  # no records up to the next batch, so the state there is valid
-        batches = log.read(offset, 1)
-        offset = max(offset, batches[0].base_offset) if batches else log_end
-    return offset if offset < state_end else None
 
 
 class TruncatedState(NamedTuple):

@@ -82,7 +82,9 @@ class StateOwner(NamedTuple):
     state_epoch: int
     leader_epoch: int
     leader_epochs: bytes
-    """The log's leader epoch history, ending with `leader_epoch`."""
+    """The log's leader epoch history, ending with `leader_epoch` unless `has_brokers_epochs`."""
+    has_brokers_epochs: bool = False
+    """Whether the history has the epochs of an existing cluster's brokers."""
 
 
 class WriteSource(Protocol):
@@ -96,8 +98,11 @@ class WriteSource(Protocol):
     def leader_epoch(self) -> int: ...
     @property
     def leader_epochs(self) -> bytes:
-        """The log's leader epoch history, ending with `leader_epoch`."""
+        """The log's leader epoch history, ending with `leader_epoch` unless `has_brokers_epochs`."""
         ...
+
+    @property
+    def has_brokers_epochs(self) -> bool: ...
 
     @property
     def is_dropped(self) -> bool: ...
@@ -252,6 +257,7 @@ class ShareStateStore:
             start_offset=cut.start_offset,
             delivery_complete_count=cut.delivery_complete_count,
             leader_epochs=owner.leader_epochs,
+            has_brokers_epochs=owner.has_brokers_epochs,
         )
         for first, last, state, delivery_count in cut.state_batches:
             partition.state_batches.add(
@@ -405,6 +411,7 @@ def _write_request(group_id: str, attempts: Sequence[_Attempt]) -> messages.Writ
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
             leader_epochs=source.leader_epochs,
+            has_brokers_epochs=source.has_brokers_epochs,
         )
         for first, last, state, delivery_count in write.state_batches:
             partition.state_batches.add(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.states import RecordState
-from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.dead_letters.port import DeadLetterSender
 from kshare_leader.history.partition_history import PartitionHistory
 from kshare_leader.machine.interval_map import NO_WRITE
 from kshare_leader.machine.share_partition import SharePartition
@@ -64,7 +64,7 @@ class StateWriting:
         store: ShareStateStore,
         counts: ShareCounts,
         history: PartitionHistory,
-        dead_letters: DeadLetters | None,
+        dead_letters: DeadLetterSender | None,
         now_ms: Callable[[], int],
         on_started: Callable[[SharePartition], None],
         on_ended: Callable[[], None],
@@ -104,6 +104,10 @@ class StateWriting:
     def leader_epochs(self) -> bytes:
         """The log's leader epoch history."""
         return self._log.encoded_leader_epochs()
+
+    @property
+    def has_brokers_epochs(self) -> bool:
+        return self._log.has_brokers_epochs
 
     @property
     def is_awaited(self) -> bool:

@@ -34,6 +34,7 @@ class TruncateShareGroupStateHandler(OperationHandler):
                     for batch in partition.state_batches
                 ],
                 leader_epochs=partition.leader_epochs,
+                has_brokers_epochs=partition.has_brokers_epochs,
             )
             for partition in request.partitions
         ]

@@ -33,6 +33,7 @@ class WriteShareGroupStateHandler(OperationHandler):
                     for batch in partition.state_batches
                 ],
                 leader_epochs=partition.leader_epochs,
+                has_brokers_epochs=partition.has_brokers_epochs,
             )
             for partition in request.partitions
         ]

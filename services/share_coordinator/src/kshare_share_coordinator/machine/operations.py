@@ -45,7 +45,9 @@ class ReadState(NamedTuple):
 class WriteState(NamedTuple):
     """WriteShareGroupState (key 85) of one share-partition; a `start_offset` of -1 leaves it as it is.
 
-    `leader_epochs` is the log's leader epoch history as the writing leader has it; empty: no leader vouches for it."""
+    `leader_epochs` is the log's leader epoch history as the writing leader has it; empty: no leader vouches for it.
+    It ends with `leader_epoch`, unless it `has_brokers_epochs`: those of an existing cluster that has the log.
+    """
 
     key: SharePartitionKey
     state_epoch: int
@@ -54,6 +56,7 @@ class WriteState(NamedTuple):
     delivery_complete_count: int
     state_batches: Sequence[StateBatch]
     leader_epochs: bytes = b""
+    has_brokers_epochs: bool = False
 
 
 class TruncateState(NamedTuple):
@@ -70,6 +73,7 @@ class TruncateState(NamedTuple):
     delivery_complete_count: int
     state_batches: Sequence[StateBatch]
     leader_epochs: bytes
+    has_brokers_epochs: bool = False
 
 
 class DeleteState(NamedTuple):
@@ -164,20 +168,21 @@ def truncate_problem(operation: TruncateState) -> str | None:
             return f"the state batch {batch.first_offset}-{batch.last_offset} is not within {start_offset}-{offset}"
     if not is_canonical(operation.state_batches):
         return "the state batches are out of order or overlap"
-    problem = leader_epochs_problem(operation.leader_epochs, operation.leader_epoch)
-    return problem if operation.leader_epochs else "the leader epoch history is empty"
+    return leader_epochs_problem(operation) if operation.leader_epochs else "the leader epoch history is empty"
 
 
-def leader_epochs_problem(leader_epochs: bytes, leader_epoch: int) -> str | None:
-    """The problem with the epoch history of a log led by `leader_epoch`; None if it is valid or not given."""
-    if not leader_epochs:
+def leader_epochs_problem(operation: WriteState | TruncateState) -> str | None:
+    """The problem with an operation's leader epoch history; None if it is valid or not given."""
+    if not operation.leader_epochs:
         return None
     try:
-        decode_leader_epochs(leader_epochs)
+        decode_leader_epochs(operation.leader_epochs)
     except ValueError as error:
         return str(error)
-    newest = newest_leader_epoch(leader_epochs)
-    return None if newest == leader_epoch else f"the leader epoch history ends with epoch {newest}, not {leader_epoch}"
+    newest = newest_leader_epoch(operation.leader_epochs)
+    if operation.has_brokers_epochs or newest == operation.leader_epoch:
+        return None
+    return f"the leader epoch history ends with epoch {newest}, not {operation.leader_epoch}"
 
 
 def batch_problem(batch: StateBatch) -> str | None:

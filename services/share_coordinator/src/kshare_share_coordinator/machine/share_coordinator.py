@@ -13,8 +13,9 @@ The rules, where they go beyond Kafka 4.3.1's ShareCoordinatorShard:
   leader may have written since (KAFKA-19204). A greater one keeps the leader epoch, so that older leaders stay fenced.
 - The start offset never moves back within a state epoch by a write: such a write is an old one that arrives late.
 - A leader whose log has not the records that the state knows cuts the state (TruncateState), start offset included. It
-  does so once, before it writes anything: where the state's leader epoch history names its epoch already, the
-  truncation is one that arrives late, and nothing happens.
+  does so once, before it writes anything: where the state's leader epoch history names the newest epoch of the log
+  already, the truncation is one that arrives late, and nothing happens. The epochs are those that the log's records
+  carry; for a log in an existing cluster these are its brokers' (`has_brokers_epochs`), which nothing else compares.
 - The leader epoch history of a state is that of the newest write; a write without one leaves the state without.
 - Reading or writing an uninitialized share-partition is UNKNOWN_TOPIC_OR_PARTITION (the KIP's answer; Kafka 4.3.1 says
   INVALID_REQUEST, which would be the same as for a malformed request).
@@ -186,7 +187,7 @@ class ShareCoordinatorMachine:
             return _fenced_state_epoch(operation.key, operation.state_epoch, state.state_epoch)
         is_known = operation.leader_epochs == state.leader_epochs
         if not is_known or newest_leader_epoch(operation.leader_epochs) != operation.leader_epoch:
-            problem = leader_epochs_problem(operation.leader_epochs, operation.leader_epoch)
+            problem = leader_epochs_problem(operation)
             if problem:
                 return _refuse(ErrorCode.INVALID_REQUEST, problem)
         most_batches = len(state.state_batches) + 2 * len(operation.state_batches)
@@ -285,7 +286,7 @@ def _truncate(operation: TruncateState, state: ShareGroupOffset, now_ms: int) ->
     if operation.state_epoch > state.state_epoch:
         text = f"the state epoch {operation.state_epoch} is newer than {state.state_epoch}, which is stored"
         return _refuse(ErrorCode.INVALID_REQUEST, text)
-    if newest_leader_epoch(state.leader_epochs) >= operation.leader_epoch:
+    if newest_leader_epoch(state.leader_epochs) >= newest_leader_epoch(operation.leader_epochs):
         return Decision((), Result())
     end_offset = state.state_batches[-1].last_offset + 1 if state.state_batches else state.start_offset
     snapshot = ShareSnapshot(

@@ -297,6 +297,7 @@ class WriteShareGroupStateRequest(_message.Message):
         DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
         STATE_BATCHES_FIELD_NUMBER: _builtins.int
         LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
+        HAS_BROKERS_EPOCHS_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         state_epoch: _builtins.int
@@ -307,6 +308,8 @@ class WriteShareGroupStateRequest(_message.Message):
         """Records in a terminal state at or after the start offset (KIP-1226); -1: not known."""
         leader_epochs: _builtins.bytes
         """As in ReadShareGroupStateResponse, ending with `leader_epoch`. Empty, as from Kafka's key 85: not known."""
+        has_brokers_epochs: _builtins.bool
+        """The log is in an existing cluster: `leader_epochs` are those of its brokers, and need not end with `leader_epoch`."""
         @_builtins.property
         def state_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBatch]: ...
         def __init__(
@@ -320,10 +323,11 @@ class WriteShareGroupStateRequest(_message.Message):
             delivery_complete_count: _builtins.int = ...,
             state_batches: _abc.Iterable[Global___StateBatch] | None = ...,
             leader_epochs: _builtins.bytes = ...,
+            has_brokers_epochs: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "leader_epoch", b"leader_epoch", "leader_epochs", b"leader_epochs", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "has_brokers_epochs", b"has_brokers_epochs", "leader_epoch", b"leader_epoch", "leader_epochs", b"leader_epochs", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -387,6 +391,7 @@ class TruncateShareGroupStateRequest(_message.Message):
         DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
         STATE_BATCHES_FIELD_NUMBER: _builtins.int
         LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
+        HAS_BROKERS_EPOCHS_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         state_epoch: _builtins.int
@@ -398,6 +403,8 @@ class TruncateShareGroupStateRequest(_message.Message):
         delivery_complete_count: _builtins.int
         leader_epochs: _builtins.bytes
         """As in WriteShareGroupStateRequest; not empty."""
+        has_brokers_epochs: _builtins.bool
+        """As in WriteShareGroupStateRequest."""
         @_builtins.property
         def state_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBatch]: ...
         def __init__(
@@ -412,10 +419,11 @@ class TruncateShareGroupStateRequest(_message.Message):
             delivery_complete_count: _builtins.int = ...,
             state_batches: _abc.Iterable[Global___StateBatch] | None = ...,
             leader_epochs: _builtins.bytes = ...,
+            has_brokers_epochs: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "leader_epoch", b"leader_epoch", "leader_epochs", b"leader_epochs", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "has_brokers_epochs", b"has_brokers_epochs", "leader_epoch", b"leader_epoch", "leader_epochs", b"leader_epochs", "offset", b"offset", "partition", b"partition", "start_offset", b"start_offset", "state_batches", b"state_batches", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

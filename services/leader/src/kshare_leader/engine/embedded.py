@@ -1,0 +1,188 @@
+"""The embedded engine: logs in a store on this node's disk, with producers, reassignments and dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.engine.port import EngineSurroundings
+from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
+from kshare_leader.handlers.delete_records import DeleteRecordsHandler
+from kshare_leader.handlers.describe_log_dirs import DescribeLogDirsHandler
+from kshare_leader.handlers.describe_producers import DescribeProducersHandler
+from kshare_leader.handlers.fetch import FetchHandler
+from kshare_leader.handlers.list_offsets import ListOffsetsHandler
+from kshare_leader.handlers.produce import ProduceHandler
+from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
+from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
+from kshare_leader.history.delivery_history import DeliveryHistory
+from kshare_leader.history.publisher import HistoryPublisher
+from kshare_leader.log.housekeeping import LogHousekeeping
+from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.transaction_verifier import TransactionVerifier
+from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
+from kshare_leader.reassignment.rows import PartitionRows
+from kshare_leader.reassignment.sender import PartitionSender
+from kshare_rpc.catalog import CatalogView
+from kshare_runtime.store_mending import StoreMending
+
+STORE_NAME = "leader"
+
+
+class EmbeddedEngine:
+    """Implements `port.LeaderEngine`. It opens its store when it is made; StorageFailure."""
+
+    def __init__(self, node: EngineSurroundings) -> None:
+        self._node = node
+        self._maintenance: asyncio.Task[None] | None = None
+        self._publisher: HistoryPublisher | None = None
+        self.store = node.environment.open_store(STORE_NAME)
+        try:
+            self._make_parts(node)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _make_parts(self, node: EngineSurroundings) -> None:
+        follower, environment, settings = node.follower, node.environment, node.settings
+        rows = PartitionRows(self.store)
+        self.logs = PartitionLogs(
+            store=self.store,
+            clock=environment.clock,
+            node_id=settings.node_id,
+            configs=node.configs,
+            has_lease=node.has_lease,
+            report=node.report,
+            metrics=node.metrics,
+            before_open=rows.discard_unfinished_copy,
+        )
+        self._mending = StoreMending(self.store, report=node.report, on_mended=self.logs.store_mended)
+        self._verifier = TransactionVerifier(
+            logs=self.logs,
+            coordinator=lambda: follower.coordinator,
+            clock=environment.clock,
+            configs=node.configs,
+        )
+        self.dead_letters = DeadLetters(
+            store=self.store,
+            view=lambda: follower.view,
+            channel=follower.channel,
+            coordinator=lambda: follower.coordinator,
+            wait_for_version=node.wait_for_version,
+            configs=node.configs,
+            clock=environment.clock,
+            random=environment.random,
+            report=node.report,
+            metrics=node.metrics,
+        )
+        self.history = self._new_history()
+        self._moves = PartitionReassignments(
+            rows=rows,
+            view=lambda: follower.view,
+            is_foreign=lambda: self.logs.is_foreign,
+            on_rows=self.dead_letters.partition_changed,
+            channel=follower.channel,
+            coordinator=lambda: follower.coordinator,
+            node_id=settings.node_id,
+            page_bytes=settings.move_page_bytes,
+        )
+        self._receiver = AppendDeadLettersHandler(self.logs, self.store, environment.clock)
+        self._sender = PartitionSender(
+            rows=rows,
+            view=lambda: follower.view,
+            end_offset=self.logs.end_offset,
+            node_id=settings.node_id,
+        )
+
+    def _new_history(self) -> DeliveryHistory | None:
+        node = self._node
+        if not node.configs.boolean("kshare.delivery.history.enable"):
+            return None
+        follower, environment = node.follower, node.environment
+        self._publisher = HistoryPublisher(
+            view=lambda: follower.view,
+            channel=follower.channel,
+            coordinator=lambda: follower.coordinator,
+            wait_for_version=node.wait_for_version,
+            configs=node.configs,
+            clock=environment.clock,
+            random=environment.random,
+            report=node.report,
+            counts=node.metrics.history,
+        )
+        return DeliveryHistory(
+            buffer=self._publisher.buffer,
+            view=lambda: follower.view,
+            node_id=node.settings.node_id,
+            node_epoch=lambda: follower.node_epoch,
+            wall_now_ms=environment.clock.now_ms,
+        )
+
+    def open(self) -> None:
+        self._mending.start()
+
+    def handlers(self) -> Sequence[object]:
+        return (
+            ProduceHandler(self.logs, self._verifier),
+            FetchHandler(self.logs, self._node.metrics),
+            ListOffsetsHandler(self.logs),
+            DeleteRecordsHandler(self.logs),
+            WriteTxnMarkersHandler(self.logs),
+            DescribeProducersHandler(self.logs),
+            DescribeLogDirsHandler(self.logs),
+            TransferPartitionHandler(self._sender),
+            self._receiver,
+        )
+
+    def highest_leader_epoch(self) -> int:
+        return self.logs.highest_leader_epoch()
+
+    def on_log_replaced(self, listener: Callable[[TopicPartition], None]) -> None:
+        """A log of this engine changes only when it is opened."""
+
+    def on_view(self, old: CatalogView, new: CatalogView, *, are_configs_new: bool) -> None:
+        self.logs.on_view(old, new)
+        if are_configs_new:
+            self.logs.refresh_settings()
+
+    def after_view(self, old: CatalogView, new: CatalogView) -> None:
+        self._moves.on_view(old, new)
+
+    def start(self) -> None:
+        self._maintenance = asyncio.get_running_loop().create_task(self._maintain(), name="log-maintenance")
+
+    async def stop_background(self) -> None:
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+            await asyncio.gather(self._maintenance, return_exceptions=True)
+        await self._mending.stop()
+        await self._moves.stop()
+
+    async def close_logs(self) -> None:
+        if self._publisher is not None:
+            await self._publisher.stop()
+        await self._verifier.stop()
+        self.logs.close()
+
+    async def close(self) -> None:
+        self.store.close()
+
+    def problems(self) -> list[str]:
+        return [*self.logs.problems(), *self._moves.problems(), *self._mending.problems()]
+
+    async def _maintain(self) -> None:
+        node = self._node
+        housekeeping = LogHousekeeping(
+            logs=self.logs, clock=node.environment.clock, configs=node.configs, report=node.report
+        )
+        await asyncio.gather(housekeeping.run(), self._forget_what_is_old())
+
+    async def _forget_what_is_old(self) -> None:
+        node = self._node
+        while True:
+            await asyncio.sleep(node.settings.producer_expiration_check_interval_ms / 1000)
+            self.logs.retry_and_expire()
+            if node.has_lease() and node.follower.view.version:
+                self._receiver.remove_unneeded(node.follower.view, node.report)
