@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from kshare_upstream.cluster import common_versions
 from kshare_upstream.connection import (
@@ -253,3 +254,13 @@ def test_versions_that_all_brokers_serve() -> None:
     assert common_versions([old, new]) == {0: VersionRange(3, 9)}
     assert common_versions([{0: VersionRange(0, 2)}, {0: VersionRange(3, 12)}]) == {}
     assert common_versions([]) == {}
+
+
+def test_a_connection_works_on_the_event_loop_of_role_processes() -> None:
+    async def body() -> None:
+        async with connected(lambda _: of_length(10)) as connection:
+            answer = await connection.ask(MetadataRequest(topics=[]), METADATA)
+            assert answer.brokers == of_length(10).brokers
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(body())

@@ -12,7 +12,7 @@ import ssl
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kshare_upstream.sasl import AuthenticationFailed, Credentials, exchange
 from kshare_wire.api_versions import VersionRange
@@ -272,8 +272,7 @@ class _Stream(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not instances of asyncio's
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = f": {error}" if error else ""
