@@ -18,6 +18,7 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Request, Response, Service
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_upstream.port import OpenUpstream
 from support.simulation.loop import VirtualLoop
 
 ADDRESS = "coordinator:1"
@@ -103,8 +104,9 @@ class FakeShareCoordinator:
 class CoordinatorCluster:
     """One coordinator that can crash and start again on its disk, and share coordinators."""
 
-    def __init__(self, configs: Mapping[str, str] | None = None) -> None:
+    def __init__(self, configs: Mapping[str, str] | None = None, *, open_upstream: OpenUpstream | None = None) -> None:
         self.network = InProcessNetwork()
+        self._open_upstream = open_upstream
         self.disk = MemoryDisk()
         self.configs = Configs(PROCESS_CONFIGS, configs or {})
         self.open_store: Callable[[str], KeyValueStore] = self.disk.open_store
@@ -121,6 +123,7 @@ class CoordinatorCluster:
             ),
             network=self.network,
             settings=CoordinatorSettings(node_id=1, listen=ADDRESS, coordinator_address=ADDRESS, configs=self.configs),
+            open_upstream=self._open_upstream,
         )
 
     async def start(self) -> None:

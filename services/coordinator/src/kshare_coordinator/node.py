@@ -37,9 +37,11 @@ from kshare_coordinator.handlers.security import SecurityHandlers
 from kshare_coordinator.handlers.share_group_administration import ShareGroupAdministrationHandlers
 from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHandlers
 from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
+from kshare_coordinator.handlers.topic_look_up import nothing_to_look_up
 from kshare_coordinator.handlers.transactions import TransactionHandlers
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog.cluster_health import problems_of
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.commands import Command, Effect
 from kshare_coordinator.machine.groups.classic.timers import ClassicTimerCancelled, ClassicTimerSet, WaitingCallAnswered
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
@@ -50,6 +52,7 @@ from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_coordinator.metadata.opening import open_metadata_store
 from kshare_coordinator.metadata.port import CoordinatorMember, MetadataStore
 from kshare_coordinator.metrics import CoordinatorMetrics, CoordinatorSource
+from kshare_coordinator.mirror.topic_mirror import TopicMirror
 from kshare_coordinator.offsets_expiry import OffsetsExpiry
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_coordinator.transaction_markers import TransactionMarkers
@@ -114,6 +117,8 @@ class CoordinatorNode:
         self._owners: TransactionOwners | None = None
         self._consumer_timers: ConsumerGroupTimers | None = None
         self._share_group_offsets: ShareGroupOffsetHandlers | None = None
+        self._mirror: TopicMirror | None = None
+        """The mirror of the existing cluster's topics; None with the embedded engine."""
         self._server: Server | None = None
 
     @property
@@ -147,7 +152,8 @@ class CoordinatorNode:
         """Problems of this coordinator; an empty list means healthy."""
         if self._core is None:
             return ["the coordinator is not started"]
-        return [*self._core.problems(), *(self._mending.problems() if self._mending else ())]
+        parts = (self._core, self._mending, self._mirror)
+        return [problem for part in parts if part is not None for problem in part.problems()]
 
     def cluster_problems(self) -> list[str]:
         """Problems that keep the cluster from serving; the coordinator itself may be healthy."""
@@ -164,6 +170,7 @@ class CoordinatorNode:
             await self._serve(core)
             await core.start(self._member(incarnation, self._advertised_address()))
             self._start(self._expiry(core).run())
+            self._start_mirror()
             return
         await core.start(self._member(incarnation, self._settings.coordinator_address))
         await core.submit(self._start_command())
@@ -177,6 +184,11 @@ class CoordinatorNode:
         await self._serve(core)
         member = self._member(incarnation, self._advertised_address())
         core.members_changed([member], core.owners)
+        self._start_mirror()
+
+    def _start_mirror(self) -> None:
+        if self._mirror is not None:
+            self._start(self._mirror.run())
 
     def _build(self) -> Core:
         configs = self._settings.configs
@@ -210,7 +222,21 @@ class CoordinatorNode:
             tell=owners.tell,
         )
         self._consumer_timers = ConsumerGroupTimers(core, self._consumer_groups, self._sessions.set)
+        self._mirror = self._new_mirror(core)
         return core
+
+    def _new_mirror(self, core: Core) -> TopicMirror | None:
+        configs = self._settings.configs
+        if Engine.of(configs).data_is_local:
+            return None
+        assert self._open_upstream is not None, "kshare.engine=kafka needs the client of the existing cluster"
+        return TopicMirror(
+            upstream=self._open_upstream(),
+            core=core,
+            network=self._network,
+            configs=configs,
+            source=self._environment.random,
+        )
 
     async def _serve(self, core: Core) -> None:
         self._server = await self._network.serve(self._settings.listen, [self._service(core)])
@@ -357,14 +383,15 @@ class CoordinatorNode:
         self._classic.forget(is_meant)
 
     def _service(self, core: Core) -> Service:
-        catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random)
-        groups = GroupHandlers(core)
+        look_up = nothing_to_look_up if self._mirror is None else self._mirror.look_up
+        catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random, look_up)
+        groups = GroupHandlers(core, look_up)
         consumer_groups = ConsumerGroupHandlers(core, self._consumer_groups, self._environment.random)
         assert self._owners is not None
         offsets = OffsetHandlers(core, self._owners)
-        share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network)
+        share_group_offsets = self._share_group_offsets = ShareGroupOffsetHandlers(core, self._network, look_up)
         assert self._keeper is not None
-        administration = ShareGroupAdministrationHandlers(core, self._keeper)
+        administration = ShareGroupAdministrationHandlers(core, self._keeper, look_up)
         state_partitions = StatePartitionHandlers(core)
         partition_moves = PartitionMoveHandlers(core)
         assert self._classic is not None
@@ -406,7 +433,7 @@ class CoordinatorNode:
         for part in (self._keeper, self._markers, self._consumer_timers, self._classic, self._mending):
             if part is not None:
                 await part.stop()
-        for caller in (self._share_group_offsets, self._owners):
+        for caller in (self._share_group_offsets, self._owners, self._mirror):
             if caller is not None:
                 await caller.close()
         tasks = [*self._tasks, *self._catalog_tasks]

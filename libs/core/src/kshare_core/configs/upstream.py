@@ -16,6 +16,19 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="The brokers' addresses, host:port each; any of them may fail. Needed with kshare.engine=kafka.",
     ),
     string(
+        "kshare.upstream.mode",
+        "share",
+        choices=("share", "proxy"),
+        text="With kshare.engine=kafka, what clients use kshare for: share groups only, or the whole cluster.",
+    ),
+    integer(
+        "kshare.upstream.topics.refresh.interval.ms",
+        1_000,
+        low=100,
+        high=MAX_INT,
+        text="How often the active coordinator asks for the topics that share groups use.",
+    ),
+    string(
         "kshare.upstream.client.id", "kshare", text="The client id of all requests, for the cluster's logs and quotas."
     ),
     string(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import Iterator
 from typing import TypedDict
 
 from kshare_coordinator.catalog_transfers import CatalogTransfers
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
+from kshare_coordinator.handlers.topic_look_up import LookUp
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog.cluster_health import problems_of
+from kshare_coordinator.machine.catalog.config_changes import DEAD_LETTER_TOPIC, ResourceType
 from kshare_coordinator.machine.catalog.view import has_news
 from kshare_coordinator.machine.state import NodeId
 from kshare_coordinator.metadata.port import CATALOG
@@ -93,10 +96,21 @@ def _configs_not_altered(
 
 
 class CatalogHandlers:
-    """Handlers of the catalog; `leases` has the registered nodes, and each watch renews its node's lease."""
+    """Handlers of the catalog; `leases` has the registered nodes, and each watch renews its node's lease.
 
-    def __init__(self, core: Core, leases: Deadlines[tuple[NodeId, str]], lease_ms: int, source: random.Random) -> None:
+    `look_up` makes the catalog know the topics of a request.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        leases: Deadlines[tuple[NodeId, str]],
+        lease_ms: int,
+        source: random.Random,
+        look_up: LookUp,
+    ) -> None:
         self._core = core
+        self._look_up = look_up
         self._leases = leases
         self._lease_ms = lease_ms
         self._random = source
@@ -212,7 +226,23 @@ class CatalogHandlers:
     async def incremental_alter_configs(
         self, request: pb.IncrementalAlterConfigsRequest, payload: memoryview
     ) -> pb.IncrementalAlterConfigsResponse:
+        await self._look_up(_topics_of(request))
         return await self._core.submit(commands.IncrementalAlterConfigs(request=request))
+
+    @serves(methods.LOOK_UP_TOPICS, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
+    async def look_up_topics(self, request: pb.LookUpTopicsRequest, payload: memoryview) -> pb.LookUpTopicsResponse:
+        self._core.check((CATALOG,))
+        await self._look_up(request.topic_names)
+        return pb.LookUpTopicsResponse(version=self._core.state_of_catalog().version)
+
+
+def _topics_of(request: pb.IncrementalAlterConfigsRequest) -> Iterator[str]:
+    """Topics that are altered, and that groups get for their dead letters."""
+    for resource in request.resources:
+        if resource.resource_type == ResourceType.TOPIC:
+            yield resource.resource_name
+        elif resource.resource_type == ResourceType.GROUP:
+            yield from (entry.value for entry in resource.configs if entry.name == DEAD_LETTER_TOPIC)
 
 
 def _not_registered(request: pb.WatchCatalogRequest) -> pb.WatchCatalogResponse:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kshare_coordinator.core import Core
+from kshare_coordinator.handlers.topic_look_up import LookUp
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.groups import administration as group_administration
 from kshare_coordinator.machine.groups.share import queries as group_queries
@@ -45,13 +46,18 @@ def described(
 
 
 class GroupHandlers:
-    def __init__(self, core: Core) -> None:
+    """Handlers of groups; `look_up` makes the catalog know the topics that a member subscribes to."""
+
+    def __init__(self, core: Core, look_up: LookUp) -> None:
         self._core = core
+        self._look_up = look_up
 
     @serves(methods.SHARE_GROUP_HEARTBEAT)
     async def heartbeat(
         self, request: pb.ShareGroupHeartbeatRequest, payload: memoryview
     ) -> pb.ShareGroupHeartbeatResponse:
+        if request.subscribed_topic_names:
+            await self._look_up(request.subscribed_topic_names)
         return await self._core.submit(commands.ShareGroupHeartbeat(request=request))
 
     @serves(methods.SHARE_GROUP_DESCRIBE)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.group_state import GroupStateKeeper
+from kshare_coordinator.handlers.topic_look_up import LookUp
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.groups.share.administration import is_being_deleted, partitions_being_altered
 from kshare_core.errors import ErrorCode
@@ -30,15 +31,19 @@ Part = TypeVar("Part")
 
 
 class ShareGroupAdministrationHandlers:
-    def __init__(self, core: Core, keeper: GroupStateKeeper) -> None:
+    """The handlers; `look_up` makes the catalog know the topics of a request."""
+
+    def __init__(self, core: Core, keeper: GroupStateKeeper, look_up: LookUp) -> None:
         self._core = core
         self._keeper = keeper
+        self._look_up = look_up
 
     @serves(methods.ALTER_SHARE_GROUP_OFFSETS)
     async def alter_offsets(
         self, request: pb.AlterShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.AlterShareGroupOffsetsResponse:
         group_id = request.group_id
+        await self._look_up(topic.topic_name for topic in request.topics)
         answer = await self._core.submit(commands.AlterShareGroupOffsets(request=request))
         accepted = [result for result in answer.results if not result.error_code]
 

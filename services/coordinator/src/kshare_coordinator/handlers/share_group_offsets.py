@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kshare_coordinator.core import Core
+from kshare_coordinator.handlers.topic_look_up import LookUp
 from kshare_coordinator.machine.groups.share import offsets as rules
 from kshare_coordinator.machine.groups.share.offsets import NO_STATE, EndOffset, Summary
 from kshare_core.errors import ErrorCode, StorageFailure
@@ -47,15 +48,19 @@ Ask = Callable[[Channel, Sequence[TopicPartition]], Awaitable[dict[TopicPartitio
 
 
 class ShareGroupOffsetHandlers:
-    def __init__(self, core: Core, network: Network) -> None:
+    """The handler; `look_up` makes the catalog know the topics of a request."""
+
+    def __init__(self, core: Core, network: Network, look_up: LookUp) -> None:
         self._core = core
         self._network = network
+        self._look_up = look_up
         self._channels: dict[str, Channel] = {}
 
     @serves(methods.DESCRIBE_SHARE_GROUP_OFFSETS)
     async def describe(
         self, request: pb.DescribeShareGroupOffsetsRequest, payload: memoryview
     ) -> pb.DescribeShareGroupOffsetsResponse:
+        await self._look_up(topic.topic_name for topic in request.topics)
         try:
             entries = rules.described(self._core.state_of_group(request.group_id), request)
             keys = dict.fromkeys(entry.key for entry in entries if entry.key.topic_id != ZERO_TOPIC_ID)

@@ -140,6 +140,29 @@ class CreatePartitions(CatalogCommand[pb.CreatePartitionsResponse]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredTopic:
+    """A topic of the existing cluster; not `has_own_id`: the cluster has no topic ids, and `topic_id` is fresh."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    has_own_id: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTopics(CatalogCommand[dict[str, str]]):
+    """Topics as the existing cluster has them now, and names of topics that it has no more.
+
+    Response: the topics that the catalog cannot take, with the reason. Topics that are not named stay as they are.
+    """
+
+    cluster_id: str
+    """Empty where the cluster does not tell it."""
+    topics: tuple[MirroredTopic, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterAcls(CatalogCommand[security_pb.AlterAclsResponse]):
     request: security_pb.AlterAclsRequest
 

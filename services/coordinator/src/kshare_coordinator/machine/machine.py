@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.name_limits import NameLimits
 from kshare_coordinator.machine.commands import Command
 from kshare_coordinator.machine.deciding import AnyDecision, bound, load_deciders
@@ -56,6 +57,7 @@ class CoordinatorMachine:
             CoordinatorState: self.state,
             ConsumerGroupContext: consumer_groups,
             Configs: configs,
+            Engine: Engine.of(static_configs),
             GroupSettings: GroupSettings(configs),
             OffsetSettings: OffsetSettings.of(configs),
             TransactionSettings: TransactionSettings.of(configs),

@@ -18,6 +18,7 @@ from enum import IntEnum
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.catalog.budget import CatalogBudget, check_changed_configs
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.name_limits import check_group_id
 from kshare_coordinator.machine.catalog.nodes import next_version
 from kshare_coordinator.machine.catalog.topics import check_config_lengths
@@ -57,6 +58,8 @@ BROKER_ID_DIGITS_LIMIT = 10
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+KEPT_HERE = (GROUP_ENABLE,)
+"""Configs of topics that the catalog keeps for topics of an existing cluster, too: no Kafka before 4.4 knows them."""
 
 
 class ResourceType(IntEnum):
@@ -78,6 +81,7 @@ class _Changes:
     """Remaining budget and counts of changes for the resources of one request."""
 
     budget: CatalogBudget
+    engine: Engine
     new_groups: int = 0
     """Groups with configs that had none before, less those that have none any more."""
     new_brokers: int = 0
@@ -92,7 +96,7 @@ class _Changes:
 
 @decides(IncrementalAlterConfigs)
 def decide_alter_configs(
-    state: CoordinatorState, command: IncrementalAlterConfigs, configs: Configs
+    state: CoordinatorState, command: IncrementalAlterConfigs, configs: Configs, engine: Engine
 ) -> Decision[Record, pb.IncrementalAlterConfigsResponse, Effect]:
     request = command.request
     answer = pb.IncrementalAlterConfigsResponse(version=state.version)
@@ -101,7 +105,7 @@ def decide_alter_configs(
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
         times[key] = times.get(key, 0) + 1
-    changes = _Changes(CatalogBudget(state, configs))
+    changes = _Changes(CatalogBudget(state, configs), engine)
     count = sum(len(resource.configs) for resource in request.resources)
     for resource in request.resources:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -138,6 +142,8 @@ def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs, 
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic name is empty; configs of all topics are broker configs")
     if name not in OF_ROLES:
         check_not_internal(name, "altered")
+    if any(change.name not in KEPT_HERE for change in resource.configs):
+        changes.engine.check_has_topics("alter")
     topic = state.topic_named(name)
     before = {entry.name: entry.value for entry in topic.configs} if topic else {}
     after = _changed(before, _values(check_topic_configs, configs, {}), resource, TOPIC_CONFIGS)

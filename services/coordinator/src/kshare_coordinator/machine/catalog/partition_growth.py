@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.catalog.budget import CatalogBudget
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.nodes import next_epoch, next_version
 from kshare_coordinator.machine.catalog.placement import LeastLoaded, new_partition_leaders, placements
 from kshare_coordinator.machine.commands import CatalogChanged, CreatePartitions, Effect
@@ -31,9 +32,15 @@ Result = pb.CreatePartitionsResponse.Result
 
 @decides(CreatePartitions)
 def decide_create_partitions(
-    state: CoordinatorState, command: CreatePartitions, configs: Configs, groups: GroupSettings, now_ms: int
+    state: CoordinatorState,
+    command: CreatePartitions,
+    configs: Configs,
+    groups: GroupSettings,
+    engine: Engine,
+    now_ms: int,
 ) -> Decision[Record, pb.CreatePartitionsResponse, Effect]:
     """Each topic of the request gets a result of its own; the valid ones grow in one batch."""
+    engine.check_has_topics("add partitions to")
     request = command.request
     names = [topic.name for topic in request.topics]
     answer = pb.CreatePartitionsResponse(version=state.version)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.catalog.budget import CatalogBudget
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.nodes import next_epoch, next_version
 from kshare_coordinator.machine.catalog.placement import LeastLoaded, new_partition_leaders, placements
 from kshare_coordinator.machine.commands import CatalogChanged, CreateTopics, DeleteTopics, Effect
@@ -50,8 +51,9 @@ class _Creation:
 
 @decides(CreateTopics)
 def decide_create_topics(
-    state: CoordinatorState, command: CreateTopics, configs: Configs, groups: GroupSettings, now_ms: int
+    state: CoordinatorState, command: CreateTopics, configs: Configs, groups: GroupSettings, engine: Engine, now_ms: int
 ) -> Decision[Record, pb.CreateTopicsResponse, Effect]:
+    engine.check_has_topics("create")
     request = command.request
     names = [topic.name for topic in request.topics]
     duplicates = _duplicates(names)
@@ -204,8 +206,9 @@ def _check_limit(state: CoordinatorState, creation: _Creation, count: int, confi
 
 @decides(DeleteTopics)
 def decide_delete_topics(
-    state: CoordinatorState, command: DeleteTopics, configs: Configs, groups: GroupSettings, now_ms: int
+    state: CoordinatorState, command: DeleteTopics, configs: Configs, groups: GroupSettings, engine: Engine, now_ms: int
 ) -> Decision[Record, pb.DeleteTopicsResponse, Effect]:
+    engine.check_has_topics("delete")
     references = command.request.topics
     resolved = [_resolved(state, reference) for reference in references]
     times: dict[bytes, int] = {}

@@ -145,8 +145,10 @@ class RegisterNodeRequest(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     HIGHEST_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     highest_leader_epoch: _builtins.int
-    """Of a leader: the highest leader epoch in which a batch on its disk was written. The node's epoch is above it, also
-    where the coordinator's store is an older copy that does not know it.
+    """The highest epoch of the catalog in which data was written that the node found: of a leader, the highest leader epoch
+    of a batch on its disk; of a share coordinator, the highest epoch of a claim in a state log. The node's epoch is above
+    it, also where the coordinator's store is an older copy that does not know it. A node that finds a higher epoch
+    registers again with the same incarnation.
     """
     @_builtins.property
     def node(self) -> Global___Node: ...
@@ -652,6 +654,52 @@ class GiveUpNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GiveUpNodeResponse: _TypeAlias = GiveUpNodeResponse  # noqa: Y015
+
+@_typing.final
+class LookUpTopicsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        topic_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic_names", b"topic_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookUpTopicsRequest: _TypeAlias = LookUpTopicsRequest  # noqa: Y015
+
+@_typing.final
+class LookUpTopicsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    version: _builtins.int
+    """The catalog's version that has those of the topics that exist."""
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookUpTopicsResponse: _TypeAlias = LookUpTopicsResponse  # noqa: Y015
 
 @_typing.final
 class DescribeNodesRequest(_message.Message):
