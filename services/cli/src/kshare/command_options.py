@@ -9,6 +9,8 @@ import typer
 
 LOCAL = "localhost:9092"
 """The default listen address of `kshare up`."""
+ATTACHED = "localhost:19092"
+"""The default listen address of `kshare attach`; the cluster may have Kafka's port on this machine."""
 
 Bootstrap = Annotated[
     str,

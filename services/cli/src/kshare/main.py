@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kshare.attach.command import AttachOptions, check_cluster
+from kshare.attach.command import AttachOptions, run_attach
+from kshare.attach.examination import ExaminedCluster, check_cluster
 from kshare.client_properties import read_properties
-from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.command_options import ATTACHED, LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
 from kshare.commands.audit import audit
 from kshare.commands.groups.command_line import groups_app
 from kshare.commands.metrics import description
@@ -95,19 +96,57 @@ def up(
 def attach(
     bootstrap: Annotated[str, typer.Argument(metavar="BOOTSTRAP", help="HOST:PORT of one or more brokers.")],
     check: Annotated[bool, typer.Option("--check", help="Only examine the cluster.")] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where clients connect; port 0 picks a free one. Default: `listeners` of --config, else {ATTACHED}.",
+        ),
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="A file that is written with HOST:PORT once clients can connect.")
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="share: share consumers connect to kshare, all other clients to the cluster. proxy: all to kshare."
+        ),
+    ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A property file with kshare.upstream.*, for TLS and SASL.")
+        Path | None, typer.Option(help="A property file with kshare.upstream.* (TLS, SASL) and configs of the roles.")
+    ] = None,
+    advertised: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The address in metadata responses, if not --listen.")
+    ] = None,
+    single_process: Annotated[bool, typer.Option("--single-process", help="All roles in one process.")] = False,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serves /metrics: each process at the next port; a single port with --single-process.",
+        ),
     ] = None,
 ) -> None:
-    """Examines an existing Kafka cluster: what it can do for kshare, and what is missing.
+    """Serves share groups on the topics of an existing Kafka cluster, which keeps all data; no data directory.
 
-    A topic of kshare's is made, written and deleted again. The exit code is 1 if kshare cannot work with the cluster.
+    First it examines the cluster: warnings are printed, and the exit code is 1 if kshare cannot work with it. A topic
+    of kshare's is made, written and deleted again for that. Runs until Ctrl-C.
     """
-    if not check:
-        raise CommandFailed(
-            "--check is missing: kshare examines an existing cluster, and does not serve one yet", BAD_USE
+    if check:
+        can_work = check_cluster(ExaminedCluster(bootstrap, config), stdout_console())
+    else:
+        options = AttachOptions(
+            bootstrap=bootstrap,
+            config_file=config,
+            listen=listen,
+            advertised=advertised,
+            ready_file=ready_file,
+            mode=mode,
+            single_process=single_process,
+            metrics_listen=metrics_listen,
         )
-    if not check_cluster(AttachOptions(bootstrap, config), stdout_console()):
+        can_work = run_attach(options, stdout_console())
+    if not can_work:
         raise typer.Exit(1)
 
 

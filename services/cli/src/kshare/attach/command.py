@@ -1,93 +1,85 @@
-"""`kshare attach BOOTSTRAP --check`: what an existing cluster can do for kshare, and what is missing, in words."""
+"""`kshare attach BOOTSTRAP`: all roles in front of an existing cluster, which keeps the records and kshare's state.
+
+It examines the cluster, and then does what `kshare up` does, in a folder that is removed in the end: ports, logs and
+ready files of this run. A later attach, on any machine, goes on where this one ended.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import time
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
-from kshare.addresses import parse_address
+from kshare.attach.examination import ExaminedCluster, check_cluster
+from kshare.command_options import ATTACHED
 from kshare.failure import BAD_USE, CommandFailed
-from kshare_core.configs import PROCESS_CONFIGS, Configs, InvalidConfig
-from kshare_servicekit.properties import parse_properties
-from kshare_servicekit.tls.to_upstream import PROTOCOL, client_settings
-from kshare_upstream.cluster import Cluster
-from kshare_upstream.connection import BrokerAddress, ClientSettings, ConnectionLost
-from kshare_upstream.doctor.examination import Examination, examine
-from kshare_upstream.doctor.findings import Diagnosis, Severity
-from kshare_upstream.sasl import AuthenticationFailed
+from kshare.up.command import UpOptions, load_configs, run_up
+from kshare_servicekit.existing_cluster import BOOTSTRAP_SERVERS, ENGINE, KAFKA, METADATA_STORE
 
-STYLES = {Severity.OK: "green", Severity.NOTE: "blue", Severity.WARNING: "yellow", Severity.REFUSAL: "red"}
-NEEDS_CREDENTIALS = f"; if this listener asks for TLS or SASL, set {PROTOCOL} in a file for --config"
-WIDTH = max(map(len, Severity))
+MODE = "kshare.upstream.mode"
+SHARE, PROXY = "share", "proxy"
+MODES = (SHARE, PROXY)
+STORE = "rocksdb"
+"""The metadata store of an attach."""
+PRIVATE = 0o600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttachOptions:
-    """The options of the command."""
+    """The options of the command as the user gave them."""
 
     bootstrap: str
     config_file: Path | None
+    listen: str | None
+    advertised: str | None
+    ready_file: Path | None
+    mode: str | None
+    """None: that of the configuration."""
+    single_process: bool
+    metrics_listen: str | None
 
 
-def check_cluster(options: AttachOptions, console: Console) -> bool:
-    """Examines the cluster, prints the findings, and returns whether kshare can work with it; CommandFailed."""
-    bootstrap = [BrokerAddress(*parse_address(each, what="BOOTSTRAP")) for each in options.bootstrap.split(",")]
-    configs = attach_configs(options.config_file)
-    try:
-        settings = client_settings(configs)
-    except InvalidConfig as error:
-        raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
-    examination = Examination(
-        bootstrap=options.bootstrap,
-        prefix=configs.text("kshare.upstream.topic.prefix"),
-        suffix=secrets.token_hex(4),
-        now_ms=lambda: time.monotonic() * 1000,
-    )
-    try:
-        diagnosis = asyncio.run(_examined(bootstrap, settings, examination))
-    except (ConnectionLost, AuthenticationFailed) as error:
-        raise CommandFailed(f"{error}{'' if configs.is_set(PROTOCOL) else NEEDS_CREDENTIALS}") from None
-    _show(diagnosis, options.bootstrap, console)
-    return not diagnosis.is_refused
+def run_attach(options: AttachOptions, console: Console) -> bool:
+    """Runs until SIGTERM or SIGINT; False at once if kshare cannot work with the cluster. CommandFailed."""
+    _check_mode(options)
+    if not check_cluster(ExaminedCluster(options.bootstrap, options.config_file), console, only_bad_news=True):
+        return False
+    with tempfile.TemporaryDirectory(prefix="kshare-attach-") as folder:
+        console.print(f"logs and ports of this run: {folder}", soft_wrap=True)
+        run_up(
+            UpOptions(
+                data_dir=Path(folder),
+                listen=options.listen,
+                advertised=options.advertised,
+                ready_file=options.ready_file,
+                single_process=options.single_process,
+                config_file=_written_configs(options, Path(folder)),
+                metrics_listen=options.metrics_listen,
+                default_listen=ATTACHED,
+            )
+        )
+    return True
 
 
-def attach_configs(path: Path | None) -> Configs:
-    """The values of the configuration file; CommandFailed names the file."""
-    try:
-        texts = {} if path is None else parse_properties(path.read_text(encoding="utf-8"))
-        return Configs(PROCESS_CONFIGS, texts)
-    except (OSError, ValueError) as error:
-        raise CommandFailed(f"configuration {path}: {error}", BAD_USE) from None
+def _check_mode(options: AttachOptions) -> None:
+    configs, _ = load_configs(options.config_file)
+    mode = options.mode or configs.text(MODE)
+    if mode not in MODES:
+        raise CommandFailed(f"--mode must be {' or '.join(MODES)}, found {mode!r}", BAD_USE)
+    if mode == PROXY:
+        text = "mode proxy is not available yet: use --mode share, and let producers and other consumers connect to"
+        raise CommandFailed(f"{text} {options.bootstrap}", BAD_USE)
 
 
-async def _examined(bootstrap: list[BrokerAddress], settings: ClientSettings, examination: Examination) -> Diagnosis:
-    cluster = Cluster(bootstrap, settings)
-    try:
-        return await examine(cluster, examination)
-    finally:
-        await cluster.close()
-
-
-def _show(diagnosis: Diagnosis, bootstrap: str, console: Console) -> None:
-    """A line for each finding, with the command that changes it on a line of its own, which is never wrapped."""
-    for finding in diagnosis.findings:
-        severity = Text(f"{finding.severity:<{WIDTH}}  ", style=STYLES[finding.severity])
-        console.print(severity + Text(finding.text), soft_wrap=True)
-        if finding.command:
-            console.print(Text(" " * (WIDTH + 2) + finding.command, style="bold"), soft_wrap=True)
-    refusals, warnings = len(diagnosis.of(Severity.REFUSAL)), len(diagnosis.of(Severity.WARNING))
-    if refusals:
-        console.print(f"kshare cannot work with {bootstrap}: {_number(refusals, 'refusal')}", soft_wrap=True)
-    else:
-        found = _number(warnings, "warning") if warnings else "nothing is missing"
-        console.print(f"kshare can work with {bootstrap}: {found}", soft_wrap=True)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _written_configs(options: AttachOptions, folder: Path) -> Path:
+    """The file that the roles read: the user's configuration, and after it what attach decides."""
+    own = {ENGINE: KAFKA, METADATA_STORE: STORE, BOOTSTRAP_SERVERS: options.bootstrap}
+    if options.mode is not None:
+        own[MODE] = options.mode
+    given = "" if options.config_file is None else options.config_file.read_text(encoding="utf-8")
+    path = folder / "attach.properties"
+    path.touch(mode=PRIVATE)  # it may hold a password
+    path.write_text(given + "\n\n" + "".join(f"{name}={value}\n" for name, value in own.items()), encoding="utf-8")
+    return path

@@ -1,6 +1,7 @@
 """The steps of `kshare up`.
 
-Check the configuration, lock the directory, pick the ports, start the roles. When every role can serve and a client can
+Check the configuration, lock the directory, pick the ports, create kshare's topics in an existing cluster if the roles
+use one, start the roles. When every role can serve and a client can
 connect, print the address and write the ready file. Wait for SIGTERM or SIGINT. Then stop the gateway, the leaders, the
 share coordinators and the coordinators, in this order.
 """
@@ -24,6 +25,7 @@ from kshare.kafka_connection import read_metadata
 from kshare.up.certificates import certificate_properties, own_certificates
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.existing_cluster import prepare_cluster
 from kshare.up.metrics_plan import ALL_ROLES, plan_metrics
 from kshare.up.plan import (
     COORDINATOR,
@@ -53,19 +55,20 @@ class UpOptions:
 
     data_dir: Path
     listen: str | None
-    """None: `listeners` of the configuration, or LOCAL."""
+    """None: `listeners` of the configuration, or `default_listen`."""
     advertised: str | None
     ready_file: Path | None
     single_process: bool
     config_file: Path | None
     metrics_listen: str | None = None
+    default_listen: str = LOCAL
 
 
 def run_up(options: UpOptions) -> None:
     """Runs until SIGTERM or SIGINT; CommandFailed."""
     if options.ready_file is not None:
         _remove_stale(options.ready_file)
-    listen = parse_address(options.listen or LOCAL, what="--listen")
+    listen = parse_address(options.listen or options.default_listen, what="--listen")
     advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
     configs, warnings = load_configs(options.config_file)
     coordinators = coordinator_count(configs)
@@ -91,6 +94,7 @@ def run_up(options: UpOptions) -> None:
                 console.write(f"metrics of {name}: http://{address}/metrics")
             for warning in [*warnings, *_stores_left_out(directory, plan)]:
                 console.write(f"warning: {warning}")
+            prepare_cluster(configs, console.write)
             if options.single_process:
                 from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 

@@ -3,7 +3,7 @@
 Nodes start in the order coordinators, share coordinators, leaders, gateway, and stop in reverse. The configs
 kshare.coordinators, kshare.share.coordinators and kshare.leaders set their numbers; node ids begin at 1. Further nodes
 of a role are named coordinator-2, share-coordinator-2, leader-2, …, as is the directory of their store. Several
-coordinators store their metadata in etcd.
+coordinators store their metadata in etcd or in an existing Kafka cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from kshare_servicekit.own_host import own_host
 
 COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"
 COORDINATORS, SHARE_COORDINATORS = "kshare.coordinators", "kshare.share.coordinators"
-METADATA_STORE, ETCD = "kshare.metadata.store", "etcd"
+METADATA_STORE = "kshare.metadata.store"
+SHARED_STORES = ("etcd", "kafka")
 LEADERS = "kshare.leaders"
 INTERNAL_HOST = "127.0.0.1"
 NODE_ID = 1
@@ -131,9 +132,9 @@ def plan_cluster(
 def coordinator_count(configs: Configs) -> int:
     """The number of coordinators; CommandFailed if there are several without a shared metadata store."""
     count, store = configs.integer(COORDINATORS), str(configs[METADATA_STORE])
-    if count > 1 and store != ETCD:
+    if count > 1 and store not in SHARED_STORES:
         text = f"{COORDINATORS} is {count}, but {METADATA_STORE}={store} allows only 1 coordinator"
-        raise CommandFailed(f"{text}; several need {METADATA_STORE}={ETCD}", BAD_USE)
+        raise CommandFailed(f"{text}; several need {METADATA_STORE}={' or '.join(SHARED_STORES)}", BAD_USE)
     return count
 
 

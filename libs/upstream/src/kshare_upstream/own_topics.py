@@ -1,0 +1,70 @@
+"""The topics that kshare keeps its own rows in: the state of share groups, and the coordinator's metadata.
+
+They are made before the roles start. A topic that exists is used as it is, and its partition count must be the
+configured one: the partition of a row follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode
+from kshare_upstream.port import ClusterView, Upstream
+from kshare_upstream.topics import create_topic, durable_configs, replication_factor
+
+STATE, METADATA = "state", "metadata"
+METADATA_PARTITIONS = 2
+"""Partition 0 has the coordinator's rows, partition 1 the addresses of the coordinators."""
+STATE_PARTITIONS_CONFIG = "share.coordinator.state.topic.num.partitions"
+
+
+class WrongTopic(Exception):
+    """A topic of kshare's exists and cannot be used; the text says what to change."""
+
+
+class OwnTopic(NamedTuple):
+    """A topic of kshare's."""
+
+    name: str
+    partitions: int
+
+
+def own_topics(prefix: str, state_partitions: int) -> list[OwnTopic]:
+    """All of them; `prefix` is kshare.upstream.topic.prefix."""
+    return [OwnTopic(f"{prefix}{STATE}", state_partitions), OwnTopic(f"{prefix}{METADATA}", METADATA_PARTITIONS)]
+
+
+async def create_own_topics(upstream: Upstream, prefix: str, state_partitions: int) -> list[str]:
+    """Creates those that are missing and returns their names; WrongTopic, Refused, or as any request."""
+    topics = own_topics(prefix, state_partitions)
+    view = await upstream.describe([topic.name for topic in topics])
+    replicas = replication_factor(len(view.brokers))
+    created = []
+    for topic in topics:
+        if _exists(view, topic):
+            continue
+        is_new = await create_topic(
+            upstream, topic.name, partitions=topic.partitions, replicas=replicas, configs=durable_configs(replicas)
+        )
+        if is_new:
+            created.append(topic.name)
+    return created
+
+
+def _exists(view: ClusterView, topic: OwnTopic) -> bool:
+    found = view.topics[topic.name]
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return False
+    if found.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
+        raise WrongTopic(f"topic {topic.name} cannot be used: the cluster answers error {found.error_code} for it")
+    if len(found.leaders) != topic.partitions:
+        text = f"topic {topic.name} has {len(found.leaders)} partitions, and kshare needs {topic.partitions}"
+        raise WrongTopic(f"{text}; {_remedy(topic, len(found.leaders))}")
+    return True
+
+
+def _remedy(topic: OwnTopic, count: int) -> str:
+    other_prefix = "use another kshare.upstream.topic.prefix"
+    return (
+        other_prefix if topic.name.endswith(METADATA) else f"set {STATE_PARTITIONS_CONFIG}={count}, or {other_prefix}"
+    )
