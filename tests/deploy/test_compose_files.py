@@ -13,6 +13,7 @@ from support.environment.docker import docker, docker_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway", "pipeline")
+ATTACHED = "attached-"
 KEEPERS = ("coordinator", "coordinator-2", "share-coordinator", "leader")
 OVERLAYS = {"alone": (), "etcd": ("deploy/compose/etcd.yml",), "tls": ("deploy/compose/tls.yml",)}
 
@@ -22,14 +23,14 @@ pytestmark = pytest.mark.timeout(1_200)
 def resolved(*overlays: str) -> dict[str, Any]:
     files = [word for file in ("docker-compose.yml", *overlays) for word in ("--file", file)]
     environment = {**docker_environment(), "KSHARE_TLS": "/tmp"}
-    everything = ("--profile", "pipeline", "config", "--format", "json")
+    everything = ("--profile", "pipeline", "--profile", "kafka", "config", "--format", "json")
     found: dict[str, Any] = json.loads(docker("compose", *files, *everything, environment=environment))
     return found
 
 
 def test_prometheus_looks_for_every_role() -> None:
     services = resolved("deploy/compose/etcd.yml")["services"]
-    roles = [name for name in services if name.rstrip("-0123456789") in ROLES]
+    roles = [name for name in services if name.removeprefix(ATTACHED).rstrip("-0123456789") in ROLES]
     names = re.search(r"names: \[(.*)\]", (ROOT / "deploy/compose/prometheus.yml").read_text())
     assert names is not None
     assert sorted(names[1].split(", ")) == sorted(roles)
@@ -46,6 +47,18 @@ def test_what_roles_keep_is_on_named_volumes(overlay: str) -> None:
         assert data["type"] == "volume" and data["source"] in found["volumes"], name
         shares = service["environment"].get("KSHARE_SHARED_VOLUME") == "/var/lib/kshare"
         assert shares is ("scale" in service), f"{name}: replicas of one service share a volume"
+
+
+def test_roles_in_front_of_a_kafka_keep_nothing() -> None:
+    """Their images have a volume, which a file system in memory replaces."""
+    services = resolved()["services"]
+    attached = {name: service for name, service in services.items() if name.startswith(ATTACHED)}
+    assert len(attached) == 4
+    for name, service in attached.items():
+        assert service["profiles"] == ["kafka"]
+        assert [mount["type"] for mount in service["volumes"]] == ["bind"], name
+        assert "/var/lib/kshare" in service["tmpfs"], name
+        assert service["environment"]["KSHARE_NODE_ID"] == "address"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -175,6 +175,73 @@ def test_a_name_override_is_in_names_and_labels() -> None:
     )
 
 
+# The kafka engine
+
+KAFKA_ENGINE = ("engine.type=kafka", "engine.kafka.bootstrapServers=kafka:9092")
+KEEPERS = ("coordinator", "share-coordinator", "leader")
+
+
+def test_roles_in_front_of_a_cluster_keep_nothing() -> None:
+    """Deployments without a volume: their id is that of their address, and nothing is handed over before they stop."""
+    found = objects(rendered(*KAFKA_ENGINE))
+    assert not [name for name in found if name.startswith(("StatefulSet/", "Role/", "RoleBinding/"))]
+    for role in KEEPERS:
+        workload = found[f"Deployment/queues-kshare-{role}"]
+        assert "name: KSHARE_NODE_ID, value: address" in workload
+        assert not re.search(r"volumeClaimTemplates|/var/lib/kshare|preStop|SCALE_DOWN|serviceName", workload)
+        assert "maxUnavailable: 0" in workload
+        assert "automountServiceAccountToken: false" in workload
+        assert f"PodDisruptionBudget/queues-kshare-{role}" in found
+
+
+def test_the_metadata_goes_where_the_logs_are() -> None:
+    values = (*KAFKA_ENGINE, "engine.kafka.prefix=__a_", "engine.kafka.replicationFactor=1", "coordinator.replicas=3")
+    configs = rendered(*values, template="configmap")
+    for line in (
+        "kshare.engine=kafka",
+        "kshare.metadata.store=kafka",
+        "kshare.upstream.bootstrap.servers=kafka:9092",
+        "kshare.upstream.topic.prefix=__a_",
+        "kshare.upstream.topic.replication.factor=1",
+        "kshare.upstream.mode=share",
+    ):
+        assert f"    {line}\n" in configs
+    embedded = rendered("metadata.store=kafka", "engine.kafka.bootstrapServers=kafka:9092")
+    assert "kshare.metadata.store=kafka" in embedded and "kshare.engine=" not in embedded
+    assert "StatefulSet/queues-kshare-leader" in objects(embedded)
+
+
+def test_credentials_of_the_cluster_are_a_file_of_every_role() -> None:
+    found = objects(rendered(*KAFKA_ENGINE, "engine.kafka.configSecret=credentials"))
+    for role in (*KEEPERS, "gateway"):
+        workload = found[f"Deployment/queues-kshare-{role}"]
+        assert "name: KSHARE_CONFIG_UPSTREAM, value: /etc/kshare-upstream/kshare.properties" in workload
+        assert "name: upstream, mountPath: /etc/kshare-upstream, readOnly: true" in workload
+        assert "secretName: credentials" in workload
+    assert "Pod/queues-kshare-test" not in found, "it has no credentials"
+
+
+@pytest.mark.parametrize(("by", "template"), [("hpa", "horizontalpodautoscaler"), ("keda", "scaledobjects")])
+def test_an_autoscaler_scales_the_workload_that_there_is(by: str, template: str) -> None:
+    values = (f"autoscaling.shareCoordinator.by={by}",)
+    assert "kind: StatefulSet, name: queues-kshare-share-coordinator" in rendered(*values, template=template)
+    attached = rendered(*values, *KAFKA_ENGINE, template=template)
+    assert "kind: Deployment, name: queues-kshare-share-coordinator" in attached
+
+
+def test_names_of_pods_are_in_the_certificates_of_roles() -> None:
+    values = (*KAFKA_ENGINE, "tls.roles.enabled=true", "tls.roles.certManager=true", "tls.certManager.issuerRef.name=a")
+    found = objects(rendered(*values, namespace="team"))
+    for role in KEEPERS:
+        workload = found[f"Deployment/queues-kshare-{role}"]
+        assert f"name: KSHARE_ADVERTISED_SERVICE, value: queues-kshare-{role}.team.svc" in workload
+        assert '"queues-kshare-coordinators.team.svc:9190"' in workload
+        assert f'"*.queues-kshare-{role}.team.svc"' in found[f"Certificate/queues-kshare-{role}-roles"]
+        assert "clusterIP: None" in found[f"Service/queues-kshare-{role}"]
+    assert "- queues-kshare-coordinators.team.svc" in found["Certificate/queues-kshare-coordinator-roles"]
+    assert "clusterIP" not in found["Service/queues-kshare-coordinators"]
+
+
 # Probes
 
 

@@ -39,13 +39,38 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* "true" where roles keep nothing on a disk: logs and state are in an existing Kafka cluster. Else empty. */}}
+{{- define "kshare.isDisposable" -}}
+{{- if eq .Values.engine.type "kafka" }}true{{ end -}}
+{{- end -}}
+
+{{- define "kshare.metadataStore" -}}
+{{- .Values.metadata.store | default (eq .Values.engine.type "kafka" | ternary "kafka" "rocksdb") -}}
+{{- end -}}
+
+{{/* "true" where roles connect to an existing Kafka cluster. Else empty. */}}
+{{- define "kshare.hasUpstream" -}}
+{{- if or (eq .Values.engine.type "kafka") (eq (include "kshare.metadataStore" .) "kafka") }}true{{ end -}}
+{{- end -}}
+
+{{/* The kind of the workload of a role other than the gateway. */}}
+{{- define "kshare.roleKind" -}}
+{{- eq .Values.engine.type "kafka" | ternary "Deployment" "StatefulSet" -}}
+{{- end -}}
+
 {{/*
 All coordinators, each by a Service of its own: any may be the active one. The address of a Service stays while pods come
 and go; a pod's name would be remembered with its old address for some seconds. With TLS between roles it is the pods' names
 all the same: those are in the certificate.
+
+Pods of a Deployment have one Service together: the coordinator that a role reaches by it names the active one, and from then
+on the role knows the addresses of all.
 */}}
 {{- define "kshare.coordinatorAddresses" -}}
 {{- $name := printf "%s-coordinator" (include "kshare.fullname" .) -}}
+{{- if include "kshare.isDisposable" . -}}
+{{- printf "%ss.%s.svc:9190" $name .Release.Namespace -}}
+{{- else -}}
 {{- $addresses := list -}}
 {{- range $ordinal := until (int .Values.coordinator.replicas) -}}
 {{- $service := $.Values.tls.roles.enabled | ternary (printf ".%s" $name) "" -}}
@@ -53,11 +78,12 @@ all the same: those are in the certificate.
 {{- end -}}
 {{- join "," $addresses -}}
 {{- end -}}
+{{- end -}}
 
 {{/* What all pods have; a dict with root, role and values. */}}
 {{- define "kshare.podSpec" -}}
 serviceAccountName: {{ include "kshare.serviceAccountName" .root }}
-automountServiceAccountToken: {{ or (eq .role "share-coordinator") (eq .role "leader") }}
+automountServiceAccountToken: {{ and (has .role (list "share-coordinator" "leader")) (not (include "kshare.isDisposable" .root)) }}
 terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
@@ -110,6 +136,9 @@ capabilities: {drop: [ALL]}
 - {name: KSHARE_CONFIG, value: /etc/kshare/kshare.properties}
 {{- if .root.Values.configSecret }}
 - {name: KSHARE_CONFIG_SECRET, value: /etc/kshare-secret/kshare.properties}
+{{- end }}
+{{- if and (include "kshare.hasUpstream" .root) .root.Values.engine.kafka.configSecret }}
+- {name: KSHARE_CONFIG_UPSTREAM, value: /etc/kshare-upstream/kshare.properties}
 {{- end }}
 - {name: KSHARE_LOG_FORMAT, value: {{ .root.Values.logs.format }}}
 - {name: KSHARE_LOG_LEVEL, value: {{ .root.Values.logs.level }}}
@@ -168,6 +197,9 @@ authenticationRef: {name: {{ . }}}
 {{- if .root.Values.configSecret -}}
 - {name: config-secret, mountPath: /etc/kshare-secret, readOnly: true}
 {{ end -}}
+{{- if and (include "kshare.hasUpstream" .root) .root.Values.engine.kafka.configSecret -}}
+- {name: upstream, mountPath: /etc/kshare-upstream, readOnly: true}
+{{ end -}}
 {{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
 - {name: etcd-tls, mountPath: /etc/kshare-etcd, readOnly: true}
 {{ end -}}
@@ -182,6 +214,9 @@ authenticationRef: {name: {{ . }}}
 {{- define "kshare.secretVolumes" -}}
 {{- with .root.Values.configSecret -}}
 - {name: config-secret, secret: {secretName: {{ . }}}}
+{{ end -}}
+{{- if and (include "kshare.hasUpstream" .root) .root.Values.engine.kafka.configSecret -}}
+- {name: upstream, secret: {secretName: {{ .root.Values.engine.kafka.configSecret }}, defaultMode: 0440}}
 {{ end -}}
 {{- if and (eq .role "coordinator") .root.Values.metadata.etcd.tlsSecret -}}
 - {name: etcd-tls, secret: {secretName: {{ .root.Values.metadata.etcd.tlsSecret }}}}
@@ -250,9 +285,16 @@ replicas: {{ .spec.replicas }}
 {{- end -}}
 {{- end -}}
 
-{{/* A role with a volume: StatefulSet and headless Service; a dict with root, role, values, drains and isScaled. */}}
-{{- define "kshare.statefulRole" -}}
+{{/*
+A role other than the gateway, and its headless Service; a dict with root, role, values, drains and isScaled. It is a
+StatefulSet with volumes, or, where roles keep nothing on a disk, a Deployment: a pod's node id is that of its address then,
+and nothing is handed over before it stops.
+*/}}
+{{- define "kshare.role" -}}
 {{- $name := printf "%s-%s" (include "kshare.fullname" .root) .role -}}
+{{- $kind := include "kshare.roleKind" .root -}}
+{{- $isDisposable := include "kshare.isDisposable" .root -}}
+{{- $drains := and .drains (not $isDisposable) -}}
 apiVersion: v1
 kind: Service
 metadata:
@@ -270,17 +312,25 @@ spec:
     - {name: operations, port: 9191}
 ---
 apiVersion: apps/v1
-kind: StatefulSet
+kind: {{ $kind }}
 metadata:
   name: {{ $name }}
   labels:
     {{- include "kshare.labels" . | nindent 4 }}
 spec:
+  {{- if not $isDisposable }}
   serviceName: {{ $name }}
-  {{- with include "kshare.replicas" (dict "root" .root "kind" "StatefulSet" "name" $name "values" .values "isScaled" .isScaled) }}
+  {{- end }}
+  {{- with include "kshare.replicas" (dict "root" .root "kind" $kind "name" $name "values" .values "isScaled" .isScaled) }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- if $isDisposable }}
+  # A new pod serves before an old one stops, which gives its partitions to the others when it does.
+  strategy:
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+  {{- else }}
   podManagementPolicy: Parallel
+  {{- end }}
   selector:
     matchLabels:
       {{- include "kshare.selector" . | nindent 6 }}
@@ -305,12 +355,17 @@ spec:
             {{- include "kshare.environment" . | nindent 12 }}
             - name: POD_NAME
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
+            {{- if $isDisposable }}
+            - {name: KSHARE_NODE_ID, value: address}
             {{- if .root.Values.tls.roles.enabled }}
+            - {name: KSHARE_ADVERTISED_SERVICE, value: {{ $name }}.{{ .root.Release.Namespace }}.svc}
+            {{- end }}
+            {{- else if .root.Values.tls.roles.enabled }}
             - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ $name }}.{{ .root.Release.Namespace }}.svc:9190"}
             {{- else if eq .role "coordinator" }}
             - {name: KSHARE_ADVERTISED_ADDRESS, value: "$(POD_NAME).{{ .root.Release.Namespace }}.svc:9190"}
             {{- end }}
-            {{- if .drains }}
+            {{- if $drains }}
             - {name: KSHARE_SCALE_DOWN_TIMEOUT_S, value: "{{ sub .values.terminationGracePeriodSeconds 30 }}"}
             {{- end }}
           ports:
@@ -318,7 +373,7 @@ spec:
             - {name: operations, containerPort: 9191}
             - {name: metrics, containerPort: 9464}
           {{- include "kshare.probes" . | nindent 10 }}
-          {{- if .drains }}
+          {{- if $drains }}
           lifecycle:
             preStop:
               exec: {command: [python, -m, kshare_servicekit.scale_down, {{ .role }}]}
@@ -326,7 +381,9 @@ spec:
           resources:
             {{- toYaml .values.resources | nindent 12 }}
           volumeMounts:
+            {{- if not $isDisposable }}
             - {name: data, mountPath: /var/lib/kshare}
+            {{- end }}
             - {name: config, mountPath: /etc/kshare, readOnly: true}
             {{- with include "kshare.secretMounts" . }}
             {{- . | trim | nindent 12 }}
@@ -340,6 +397,7 @@ spec:
         {{- end }}
         - name: tmp
           emptyDir: {sizeLimit: 64Mi}
+  {{- if not $isDisposable }}
   volumeClaimTemplates:
     - metadata:
         name: data
@@ -352,4 +410,5 @@ spec:
         {{- end }}
         resources:
           requests: {storage: {{ .values.storage.size }}}
+  {{- end }}
 {{- end -}}

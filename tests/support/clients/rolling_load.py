@@ -97,13 +97,25 @@ class NumberedProducing(Load):
 
 
 class RollingLoad:
-    """See the module's text."""
+    """See the module's text.
 
-    def __init__(self, bootstraps: Sequence[str], partitions: int, *, settings: dict[str, str] | None = None) -> None:
+    `existing_cluster`: that of the kafka engine, to which producers and the ordinary consumer connect; only workers
+    connect to `bootstraps` then.
+    """
+
+    def __init__(
+        self,
+        bootstraps: Sequence[str],
+        partitions: int,
+        *,
+        settings: dict[str, str] | None = None,
+        existing_cluster: str | None = None,
+    ) -> None:
         name = f"rolling-{uuid.uuid4().hex[:8]}"
-        create_topic(bootstraps[0], name, partitions)
+        create_topic(existing_cluster or bootstraps[0], name, partitions)
         read_from_earliest(bootstraps[-1], name)
         bootstrap = ",".join(bootstraps)
+        of_others = existing_cluster or bootstrap
         tasks = [
             WorkerTask(bootstrap=bootstrap, topic=name, group=name, index=index, settings=settings or {})
             for index in range(WORKERS)
@@ -113,11 +125,10 @@ class RollingLoad:
         self._pool = WorkerPool(tasks)
         self._pool.account = self._account = ArrivalAccount()
         self._producers = [
-            NumberedProducing(bootstrap, name, partitions, first, PRODUCERS) for first in range(PRODUCERS)
+            NumberedProducing(of_others, name, partitions, first, PRODUCERS) for first in range(PRODUCERS)
         ]
-        self._consumers = [
-            OrdinaryConsuming(bootstrap, f"{name}-{protocol}", name, protocol) for protocol in ("classic", "consumer")
-        ]
+        protocols = ("classic", "consumer") if existing_cluster is None else ("classic",)
+        self._consumers = [OrdinaryConsuming(of_others, f"{name}-{protocol}", name, protocol) for protocol in protocols]
         self._stalls = MachineStalls()
         self._entered = ExitStack()
         self._windows: dict[str, tuple[float, float]] = {}

@@ -17,20 +17,29 @@ from pathlib import Path
 from testcontainers.compose import DockerCompose
 
 from support.clients.delivery import wait_for
-from support.environment.docker import ROOT, debian_image, docker, has_own_daemon, images
+from support.environment.docker import ROOT, debian_image, docker, has_own_daemon, images, kafka_image
 from support.environment.free_ports import free_port
 from support.environment.memory_folder import memory_folder
 
 START_TIMEOUT_S = 180
-VOLUMES_OF_ROLES = ("coordinator", "share-coordinators", "leaders")
+VOLUMES_OF_ROLES = ("coordinator", "share-coordinators", "leaders", "kafka")
+ATTACHED_GATEWAY = "attached-gateway"
+"""The service of the profile `kafka` that depends on all others of it."""
 
 
 class Stack:
-    """The compose project of a test; `bootstraps` are its gateways as seen from outside."""
+    """The compose project of a test; `bootstraps` are its gateways as seen from outside.
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    `services` are those that `up` names, with the services on which they depend; none: all without a profile.
+    """
+
+    def __init__(self, environment: dict[str, str], services: Sequence[str] = ()) -> None:
         self.environment = environment
+        self._services = services
         self.bootstraps = [f"127.0.0.1:{environment[name]}" for name in ("KSHARE_PORT_1", "KSHARE_PORT_2")]
+        self.attached = f"127.0.0.1:{environment['KSHARE_PORT']}"
+        """The gateway of the profile `kafka`, and the Apache Kafka that is behind it."""
+        self.kafka = f"127.0.0.1:{environment['KAFKA_PORT']}"
 
     def compose(self, *arguments: str, timeout_s: float = START_TIMEOUT_S) -> str:
         return docker("compose", *arguments, environment=self.environment, timeout_s=timeout_s)
@@ -68,7 +77,11 @@ class Stack:
     def down_and_up(self) -> None:
         """All containers are removed and made anew; the volumes stay."""
         self.compose("down", "--timeout", "30")
-        self.compose("up", "--detach", "--wait", "--no-build")
+        self.up()
+
+    def up(self) -> None:
+        """What is missing is made."""
+        self.compose("up", "--detach", "--wait", "--no-build", *self._services)
 
     def cluster_problem(self, container: str) -> str:
         """What the health check of a gateway's container says; empty where the cluster can serve."""
@@ -81,7 +94,8 @@ class Stack:
 
     def scale(self, service: str, count: int) -> None:
         """Without touching the other services."""
-        self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", "--scale", f"{service}={count}")
+        scale = ("--scale", f"{service}={count}")
+        self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", *scale, *self._services)
 
     def loads(self) -> list[int]:
         """How many state partitions each share coordinator has, the fewest first."""
@@ -116,18 +130,32 @@ def volumes_in(folder: Path) -> str:
 
 @contextmanager
 def running_stack(
-    files: Sequence[str] = ("docker-compose.yml",), variables: Mapping[str, str] | None = None
+    files: Sequence[str] = ("docker-compose.yml",),
+    variables: Mapping[str, str] | None = None,
+    services: Sequence[str] = (),
 ) -> Iterator[Stack]:
-    """Started from these files; `variables` are what they take from the environment."""
+    """Started from these files; `variables` are what they take from the environment. `services`: see Stack."""
     environment, tag = images()
     with ExitStack() as entered:
         if has_own_daemon(environment):
             files = [*files, volumes_in(entered.enter_context(memory_folder()))]
-        yield from _running_stack(files, environment, tag, variables or {})
+        yield from _running_stack(files, environment, tag, variables or {}, services)
+
+
+@contextmanager
+def attached_stack() -> Iterator[Stack]:
+    """The profile `kafka`: an Apache Kafka without share groups, and the roles in front of it."""
+    variables = {"KAFKA_IMAGE": kafka_image(), "COMPOSE_PROFILES": "kafka"}
+    with running_stack(variables=variables, services=[ATTACHED_GATEWAY]) as stack:
+        yield stack
 
 
 def _running_stack(
-    files: Sequence[str], environment: Mapping[str, str], tag: str, variables: Mapping[str, str]
+    files: Sequence[str],
+    environment: Mapping[str, str],
+    tag: str,
+    variables: Mapping[str, str],
+    services: Sequence[str],
 ) -> Iterator[Stack]:
     environment = {
         **environment,
@@ -137,14 +165,18 @@ def _running_stack(
         "KSHARE_TAG": tag,
         "KSHARE_PORT_1": str(free_port()),
         "KSHARE_PORT_2": str(free_port()),
+        "KSHARE_PORT": str(free_port()),
+        "KAFKA_PORT": str(free_port()),
         "KSHARE_ADVERTISED_HOST": "127.0.0.1",
         "PROMETHEUS_IMAGE": debian_image("prometheus"),
         "PROMETHEUS_PORT": str(free_port()),
     }
     before = dict(os.environ)
     os.environ.update(environment)  # testcontainers hands the process's own on
-    stack = Stack(environment)
-    compose = DockerCompose(str(ROOT), compose_file_name=list(files), pull=False, build=False, wait=True)
+    stack = Stack(environment, services)
+    compose = DockerCompose(
+        str(ROOT), compose_file_name=list(files), pull=False, build=False, wait=True, services=list(services) or None
+    )
     try:
         compose.start()
         yield stack
@@ -152,7 +184,7 @@ def _running_stack(
         print(stack.compose("logs", "--tail", "40"))
         raise
     finally:
-        profiles = [word for name in ("tools", "observability", "pipeline") for word in ("--profile", name)]
+        profiles = [word for name in ("tools", "observability", "pipeline", "kafka") for word in ("--profile", name)]
         stack.compose(*profiles, "down", "--volumes", "--timeout", "20")
         os.environ.clear()
         os.environ.update(before)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from support.environment.installation import alone, user_cache
 from support.environment.unavailable import unavailable
+from support.kafka.java import WITHOUT_SHARE_GROUPS, kafka_jars
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = ROOT.parent / "shared" / "docker"
@@ -123,10 +124,24 @@ def debian_image(name: str) -> str:
     return f"kshare/{name}:test"
 
 
-def _build(file: str, name: str, environment: Mapping[str, str], *arguments: str) -> None:
+@cache
+def kafka_image() -> str:
+    """An Apache Kafka without share groups: what KAFKA_IMAGE names, or one built from Maven Central's jars."""
+    environment = docker_environment()
+    if given := environment.get("KAFKA_IMAGE"):
+        return given
+    jars, name = kafka_jars(WITHOUT_SHARE_GROUPS), f"kshare/kafka:{WITHOUT_SHARE_GROUPS}"
+    with alone("docker"), tempfile.TemporaryDirectory() as context:
+        shutil.copytree(jars, Path(context) / "jars")
+        shutil.copy(ROOT / "deploy/images/kafka.sh", context)
+        _build("deploy/images/kafka.Dockerfile", name, environment, context=context)
+    return name
+
+
+def _build(file: str, name: str, environment: Mapping[str, str], *arguments: str, context: str = ".") -> None:
     command = ["build", "--quiet", "--file", file, "--tag", name, *arguments]
     if "BASE_IMAGE" in environment:
         command += ["--build-arg", f"BASE_IMAGE={environment['BASE_IMAGE']}"]
     if "KSHARE_CA_FILE" in environment:
         command += ["--secret", f"id=ca,src={environment['KSHARE_CA_FILE']}"]
-    docker(*command, ".", environment={**environment, "DOCKER_BUILDKIT": "1"}, timeout_s=BUILD_TIMEOUT_S)
+    docker(*command, context, environment={**environment, "DOCKER_BUILDKIT": "1"}, timeout_s=BUILD_TIMEOUT_S)

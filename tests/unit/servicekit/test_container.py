@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kshare_servicekit.container import CannotStart, completed_environment
+from kshare_servicekit.container import CannotStart, completed_environment, id_of_address
 
 
 def completed(role: str, hostname: str = "3f2a91c0d411", drawn: int = 4711, **environment: str) -> dict[str, str]:
@@ -35,6 +35,20 @@ def test_node_ids_that_are_not_kept(role: str, hostname: str, given: dict[str, A
     assert completed(role, hostname, **given)["KSHARE_NODE_ID"] == node_id
 
 
+@pytest.mark.parametrize("role", ["leader", "share-coordinator", "coordinator"])
+def test_a_pod_of_a_deployment_has_the_id_of_its_address(role: str) -> None:
+    """Its name may end in digits, which are no ordinal: a Deployment draws five of its characters."""
+    found = completed(role, f"kshare-{role}-7d9f8c6b54-24567", node_id="address", data_dir="/nonexistent")
+    assert found["KSHARE_NODE_ID"] == str(((172 & 127) << 24) + (18 << 16) + (1 << 8) + 5)
+
+
+def test_addresses_of_all_private_networks_have_different_ids() -> None:
+    networks = ("10.64.1.2", "100.64.1.2", "172.16.1.2", "172.31.1.2", "192.168.1.2")
+    found = {id_of_address(address) for address in networks}
+    assert len(found) == len(networks)
+    assert all(0 < node_id < 2**31 for node_id in found)
+
+
 def test_a_drawn_node_id_stays_with_the_data_directory(tmp_path: Path) -> None:
     data_dir = str(tmp_path / "data")
     assert completed("leader", drawn=4711, data_dir=data_dir)["KSHARE_NODE_ID"] == "4711"
@@ -57,6 +71,8 @@ def test_the_advertised_address() -> None:
     assert found["KSHARE_ADVERTISED_ADDRESS"] == "172.18.1.5:9190"
     given = completed("leader", node_id="1", listen="0.0.0.0:9190", advertised_address="leader-0.kshare:1")
     assert given["KSHARE_ADVERTISED_ADDRESS"] == "leader-0.kshare:1"
+    named = completed("leader", node_id="1", listen="0.0.0.0:9190", advertised_service="kshare-leader.team.svc")
+    assert named["KSHARE_ADVERTISED_ADDRESS"] == "172-18-1-5.kshare-leader.team.svc:9190"
     assert "KSHARE_ADVERTISED_ADDRESS" not in completed("gateway", node_id="1")
     assert "KSHARE_ADVERTISED_ADDRESS" not in completed("leader", node_id="1", listen="0.0.0.0:0")
 

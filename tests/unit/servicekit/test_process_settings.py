@@ -107,6 +107,10 @@ def test_what_is_secret_comes_from_a_file_of_its_own(tmp_path: Path) -> None:
     given = read(*NEEDED, "--config", str(file), "--config-secret", str(secret))
     assert given.properties() == {"num.partitions": "3", "kshare.metadata.etcd.password": "secret"}
     assert read(*NEEDED, "--config-secret", str(secret)).properties() == {"kshare.metadata.etcd.password": "secret"}
+    upstream = tmp_path / "upstream.properties"
+    upstream.write_text("kshare.metadata.etcd.password=last\n")
+    three = read(*NEEDED, "--config", str(file), "--config-secret", str(secret), "--config-upstream", str(upstream))
+    assert three.properties() == {"num.partitions": "3", "kshare.metadata.etcd.password": "last"}
     with pytest.raises(SettingsError, match="cannot read the config file /nowhere"):
         read(*NEEDED, "--config", str(file), "--config-secret", "/nowhere").properties()
 

@@ -93,7 +93,8 @@ def test_each_role_gets_a_certificate_that_names_it(tmp_path: Path) -> None:
         names = certificate(secret).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         assert uris == [f"kshare://role/{name}" for name in named]
-        assert names.get_values_for_type(x509.DNSName) == [f"*.queues-kshare-{role}.work.svc"]
+        of_all = ["queues-kshare-coordinators.work.svc"] if role == "coordinator" else []
+        assert names.get_values_for_type(x509.DNSName) == [f"*.queues-kshare-{role}.work.svc", *of_all]
 
 
 def test_what_fits_stays(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ It sets the values that only the running container knows, unless a flag or a var
   data directory's file `node-id`, which is drawn once, at the first start, so that a replica that Docker Compose scales
   up keeps its id together with its data. A gateway has no volume; its id comes from its IPv4 address, whose last three
   bytes differ within any one network of containers.
-- KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN.
+- KSHARE_NODE_ID=address stands for an id from the IPv4 address, for roles that keep nothing on a disk
+  (kshare.engine=kafka), whose pods have no ordinals; see `id_of_address`.
+- KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN; the pod's name below the
+  headless Service of KSHARE_ADVERTISED_SERVICE, where certificates must contain a name.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ REPLICA_LIMIT = 1_000
 FIRST_DRAWN_NODE_ID = 1_000
 """The lowest drawn id; lower ids are for people to assign."""
 LARGEST_NODE_ID = 2**31 - 1
+OF_ADDRESS = "address"
+"""The value of KSHARE_NODE_ID that stands for the id from the container's address."""
 _ORDINAL = re.compile(r"-(\d{1,6})$")
 
 
@@ -71,12 +76,30 @@ def completed_environment(
     found = dict(environment)
     if volume := environment.get("KSHARE_SHARED_VOLUME"):
         found["KSHARE_DATA_DIR"] = str(claimed_directory(Path(volume)))
-    if not found.get("KSHARE_NODE_ID"):
+    if found.get("KSHARE_NODE_ID") == OF_ADDRESS:
+        found["KSHARE_NODE_ID"] = str(id_of_address(own_address()))
+    elif not found.get("KSHARE_NODE_ID"):
         found["KSHARE_NODE_ID"] = str(_node_id(role, found, hostname, own_address, draw_node_id))
     port = environment.get("KSHARE_LISTEN", "").rpartition(":")[2]
     if not found.get("KSHARE_ADVERTISED_ADDRESS") and port not in ("", "0"):
-        found["KSHARE_ADVERTISED_ADDRESS"] = f"{own_address()}:{port}"
+        found["KSHARE_ADVERTISED_ADDRESS"] = f"{_reachable_host(environment, own_address())}:{port}"
     return found
+
+
+def id_of_address(address: str) -> int:
+    """The lower 31 bits of an IPv4 address, which differ between private addresses (RFC 1918, RFC 6598).
+
+    The network keeps running containers apart, so nothing has to be drawn, stored or checked for a collision. A
+    container that is restarted in its pod keeps the id, and its new incarnation replaces the former one at once. A
+    later container with the same address does so, too, which is right for a role that left nothing on a disk.
+    """
+    return int(ipaddress.IPv4Address(address)) & LARGEST_NODE_ID
+
+
+def _reachable_host(environment: Mapping[str, str], address: str) -> str:
+    """Kubernetes names a pod without a hostname of its own by its address: 10-244-0-7.SERVICE.NAMESPACE.svc."""
+    service = environment.get("KSHARE_ADVERTISED_SERVICE", "")
+    return f"{address.replace('.', '-')}.{service}" if service else address
 
 
 def _node_id(

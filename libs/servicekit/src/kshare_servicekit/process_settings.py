@@ -84,6 +84,9 @@ class ProcessSettings(TraceSettings):
     )
     config: Path | None = Field(None, description="A file of key=value lines under Kafka's and kshare's config names.")
     config_secret: Path | None = Field(None, description="A second such file, for secrets; it overrides the first one.")
+    config_upstream: Path | None = Field(
+        None, description="A third such file, for the connection to an existing cluster; it overrides the others."
+    )
     ready_file: Path | None = Field(
         None, description="A file written when the role serves, with address=host:port and more lines."
     )
@@ -97,7 +100,7 @@ class ProcessSettings(TraceSettings):
     def properties(self) -> dict[str, str]:
         """The content of the config files, empty without one; SettingsError if one cannot be read."""
         found: dict[str, str] = {}
-        for path in (self.config, self.config_secret):
+        for path in (self.config, self.config_secret, self.config_upstream):
             if path is None:
                 continue
             try:

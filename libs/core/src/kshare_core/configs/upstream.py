@@ -37,6 +37,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="The prefix of the topics that kshare makes; two kshares on one cluster need different ones.",
     ),
     integer(
+        "kshare.upstream.topic.replication.factor",
+        3,
+        low=1,
+        high=100,
+        text="The replicas of those topics when they are made; fewer if the cluster has fewer brokers.",
+    ),
+    integer(
         "kshare.upstream.request.timeout.ms",
         30_000,
         low=100,

@@ -44,11 +44,13 @@ def make_secrets(api: KubernetesApi, fullname: str, labels: Mapping[str, str]) -
     pair = KeyPair(_text(stored, CERTIFICATE), _text(stored, KEY))
     authority = RoleAuthority.of(pair)
     for role, named in ROLES.items():
-        secret_name, host = f"{fullname}-{role}-roles-tls", f"*.{fullname}-{role}.{api.namespace}.svc"
+        secret_name, hosts = f"{fullname}-{role}-roles-tls", [f"*.{fullname}-{role}.{api.namespace}.svc"]
+        if role == "coordinator":  # the Service of all coordinators, with kshare.engine=kafka
+            hosts.append(f"{fullname}-coordinators.{api.namespace}.svc")
         found = api.get(CORE, "secrets", secret_name)
-        if found is not None and _fits(found, pair, host):
+        if found is not None and _fits(found, pair, hosts):
             continue
-        issued = authority.issue(named, names=[host])
+        issued = authority.issue(named, names=hosts)
         texts = {CERTIFICATE: issued.certificate_pem, KEY: issued.key_pem, AUTHORITY: pair.certificate_pem}
         secret = _secret(secret_name, labels, texts)
         if found is not None or not api.create(CORE, "secrets", secret):
@@ -57,8 +59,8 @@ def make_secrets(api: KubernetesApi, fullname: str, labels: Mapping[str, str]) -
     return made
 
 
-def _fits(secret: dict[str, Any], authority: KeyPair, host: str) -> bool:
-    """Whether the authority signed its certificate, and for this host."""
+def _fits(secret: dict[str, Any], authority: KeyPair, hosts: Sequence[str]) -> bool:
+    """Whether the authority signed its certificate, and for these hosts."""
     try:
         certificate = x509.load_pem_x509_certificate(_text(secret, CERTIFICATE).encode())
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate_pem.encode()))
@@ -66,7 +68,7 @@ def _fits(secret: dict[str, Any], authority: KeyPair, host: str) -> bool:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception:  # whatever is wrong with it, a new one is made
         return False
-    return is_told and host in names.get_values_for_type(x509.DNSName)
+    return is_told and set(hosts) <= set(names.get_values_for_type(x509.DNSName))
 
 
 def _text(secret: dict[str, Any], key: str) -> str:
