@@ -14,6 +14,8 @@ from threading import Thread
 import pytest
 from hypothesis import settings
 
+from support.clusters.engine_exclusions import reason_of
+from support.clusters.engines import VARIABLE, TestEngine, engine_of_tests
 from support.environment.turns import forget, turn
 
 # The processes that tests start keep their compiled code, as a user's do: without it half a second of each start is
@@ -31,6 +33,9 @@ settings.load_profile("plain")  # no deadline: an example that takes long says s
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("simulation")
     group.addoption("--seeds", type=int, default=None, metavar="N", help="simulate seeds 1 to N (tests/simulation)")
+    parser.addoption(
+        "--engine", choices=[*TestEngine], default=None, help="the engine of the end-to-end tests (support/clusters)"
+    )
     group.addoption("--seed", type=int, default=None, metavar="S", help="simulate seed S only (tests/simulation)")
 
 
@@ -49,6 +54,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first, so that no process works alone at the end: those that start real processes."""
     items.sort(key=lambda item: not {"deploy", "e2e"} & {*item.path.parts})
+    engine = engine_of_tests()
+    for item in items:
+        if (reason := reason_of(item.nodeid, engine)) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"not on {engine}: {reason}"))
 
 
 def pytest_collection_finish() -> None:
@@ -76,7 +85,9 @@ def _leave_out_of_collections() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names the run, where there are several processes, before pytest-xdist does."""
+    """Names the run, where there are several processes, before pytest-xdist does; tells processes the engine."""
+    if config.getoption("--engine"):
+        os.environ[VARIABLE] = config.getoption("--engine")
     if getattr(config.option, "testrunuid", "") is None:
         config.option.testrunuid = uuid.uuid4().hex
 

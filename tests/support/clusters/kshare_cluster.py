@@ -1,5 +1,8 @@
 """`kshare up` as tests start it: a process of its own on a folder, with pids of its roles to kill.
 
+On the kafka engine (`support.clusters.engines`) it is `kshare attach`, in front of a cluster that starts at the first
+start and ends with the block.
+
 with KshareCluster(folder) as cluster:
     cluster.bootstrap        # "127.0.0.1:PORT"
     cluster.role_pid("leader")
@@ -17,7 +20,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from support.clusters.engines import TestEngine, engine_of_tests, upstream_of
 from support.environment.free_ports import free_port
+from support.kafka.existing_cluster import ExistingCluster
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -54,10 +59,12 @@ class KshareCluster:
         variables: dict[str, str] | None = None,
         options: Sequence[str] = (),
         command: Path = COMMAND,
+        engine: TestEngine | None = None,
     ) -> None:
         """`variables` are added to the environment, which the roles inherit; `options` to the command line.
 
-        `command` is the `kshare` that is started: another checkout's, where two versions are compared.
+        `command` is the `kshare` that is started: another checkout's, where two versions are compared. `engine` None:
+        that of this run of tests.
 
         Where `settings` have listeners, the one at `port` is `bootstrap`.
         """
@@ -71,16 +78,37 @@ class KshareCluster:
         self.log = folder / "kshare-up.log"
         self._settings = settings or {}
         self._single_process = single_process
+        self._engine = engine or engine_of_tests()
+        self.upstream: ExistingCluster | None = None
+        """The cluster behind kshare; None with the embedded engine, and before the first start."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> KshareCluster:
-        self.start()
+        if self._engine is not TestEngine.EMBEDDED:
+            self.upstream = upstream_of(self.folder / "upstream", self._settings).__enter__()
+        try:
+            self.start()
+        except BaseException:
+            if self.upstream is not None:
+                self.upstream.__exit__(None, None, None)
+            raise
         return self
+
+    @property
+    def records_bootstrap(self) -> str:
+        """Where producers and ordinary consumers connect: here, or at the cluster behind a kshare in mode share."""
+        if self.upstream is not None and self._engine is TestEngine.KAFKA_SHARE:
+            return self.upstream.bootstrap
+        return self.bootstrap
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        code = self.stop()
+        try:
+            code = self.stop()
+        finally:
+            if self.upstream is not None:
+                self.upstream.__exit__(None, None, None)
         if kind is None:
             assert code == 0, f"kshare up ended with {code}:\n{self.log_text()[-4000:]}"
 
@@ -94,8 +122,10 @@ class KshareCluster:
         self.ready_file.unlink(missing_ok=True)
         config = self.folder / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
-        command = [str(self._command), "up"]
-        command += ["--data-dir", str(self.folder / "data")]
+        if self.upstream is None:
+            command = [str(self._command), "up", "--data-dir", str(self.folder / "data")]
+        else:
+            command = [str(self._command), "attach", self.upstream.bootstrap, "--mode", self._engine.mode]
         if "listeners" not in self._settings:
             command += ["--listen", self.bootstrap]
         command += ["--ready-file", str(self.ready_file), "--config", str(config)]

@@ -1,0 +1,50 @@
+"""The engine that end-to-end tests run on: `pytest --engine kafka-proxy`, or KSHARE_TEST_ENGINE.
+
+embedded      `kshare up` (the default)
+kafka-proxy   `kshare attach --mode proxy` in front of an Apache Kafka 3.9.1 that lives as long as the test's cluster
+kafka-share   `kshare attach --mode share` likewise; producers and ordinary consumers use the cluster's own address
+
+`KshareCluster` reads the engine, so a test is the same on each. What cannot apply is listed in `engine_exclusions`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from support.kafka.existing_cluster import ExistingCluster
+
+VARIABLE = "KSHARE_TEST_ENGINE"
+BROKERS = "KSHARE_TEST_BROKERS"
+OF_LISTENERS = ("listener", "advertised.", "ssl.", "sasl.", "authorizer.", "super.users", "kshare.", "security.")
+"""Beginnings of settings that are kshare's alone: they are of its listeners, or only it knows them."""
+
+
+class TestEngine(StrEnum):
+    """See the module's text."""
+
+    __test__ = False
+
+    EMBEDDED = "embedded"
+    KAFKA_PROXY = "kafka-proxy"
+    KAFKA_SHARE = "kafka-share"
+
+    @property
+    def mode(self) -> str:
+        """The value of `kshare attach --mode`."""
+        return self.value.removeprefix("kafka-")
+
+
+def engine_of_tests() -> TestEngine:
+    """The engine that this run of tests was started with."""
+    return TestEngine(os.environ.get(VARIABLE) or TestEngine.EMBEDDED)
+
+
+def upstream_of(folder: Path, settings: Mapping[str, str]) -> ExistingCluster:
+    """The cluster behind kshare, with those of `settings` that a broker has too."""
+    shared = {name: value for name, value in settings.items() if not name.startswith(OF_LISTENERS)}
+    brokers = int(os.environ.get(BROKERS) or 1)
+    replicas = {"default.replication.factor": str(brokers), "min.insync.replicas": str(max(1, brokers - 1))}
+    return ExistingCluster(folder, brokers=brokers, settings={**replicas, **shared})
