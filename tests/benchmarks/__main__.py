@@ -18,10 +18,12 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.endpoints import System, secured_kafka, secured_kshare
 from benchmarks.paced import paced, paced_beside_busy_clients
+from benchmarks.plain_clients import PLAIN_SCENARIOS
 from benchmarks.processor_time import machine_ticks, processor_ms, stolen_share
 from benchmarks.rounds import Samples, measure
 from benchmarks.scenarios import SCENARIOS, Scenario, Sizes
 from benchmarks.throttled import beside_throttled_clients
+from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 
@@ -40,8 +42,17 @@ SECURED: Systems = {
     "four processes": partial(secured_kshare, single_process=False),
     "single process": partial(secured_kshare, single_process=True),
 }
+ATTACHED: Systems = {
+    KAFKA: lambda folder: ApacheKafka(folder),
+    "attached, four processes": lambda folder: KshareCluster(folder, engine=TestEngine.KAFKA_PROXY),
+    "attached, single process": lambda folder: KshareCluster(
+        folder, engine=TestEngine.KAFKA_PROXY, single_process=True
+    ),
+}
+"""kshare in front of an Apache Kafka 3.9.1, which works on the same processors and is counted with kshare."""
 ALL_SCENARIOS: dict[str, Scenario] = {
     **SCENARIOS,
+    **PLAIN_SCENARIOS,
     "paced": paced,
     "paced-busy": paced_beside_busy_clients,
     "throttled": beside_throttled_clients,
@@ -74,11 +85,18 @@ def run(systems: Systems, rounds: int, scenarios: list[str], sizes: Sizes) -> Sa
         }
 
         def sample(system: str, scenario: str) -> dict[str, float]:
-            before_ms = processor_ms(running[system].pid)
+            before_ms = _processor_ms(running[system])
             figures = ALL_SCENARIOS[scenario](running[system].bootstrap, sizes)
-            return {**figures, f"{scenario} servers' CPU_ms": processor_ms(running[system].pid) - before_ms}
+            return {**figures, f"{scenario} servers' CPU_ms": _processor_ms(running[system]) - before_ms}
 
         return measure(list(systems), scenarios, rounds, sample, _tell)
+
+
+def _processor_ms(system: System) -> float:
+    """The processor time of a system, with that of the cluster that it is attached to."""
+    upstream = system.upstream if isinstance(system, KshareCluster) else None
+    behind = [broker.pid for broker in upstream.brokers] if upstream is not None else []
+    return sum(processor_ms(pid) for pid in [system.pid, *behind])
 
 
 def _tell(number: int, system: str, figure: str, value: float) -> None:
@@ -92,11 +110,15 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=Sizes().throughput_records)
     parser.add_argument("--json", type=Path, help="also write every sample to this file")
     parser.add_argument("--beside", type=Path, help="another checkout of kshare, measured in the same run")
+    parser.add_argument("--attached", action="store_true", help="kshare attached to an Apache Kafka 3.9.1")
     parser.add_argument("--secured", action="store_true", help="SASL_SSL and ACLs, for Kafka and for kshare")
     arguments = parser.parse_args()
-    if arguments.secured and arguments.beside:
-        parser.error("--secured cannot be given with --beside")
-    systems = SECURED if arguments.secured else SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
+    if arguments.secured + arguments.attached + bool(arguments.beside) > 1:
+        parser.error("only one of --attached, --secured and --beside can be given")
+    if arguments.attached:
+        systems = ATTACHED
+    else:
+        systems = SECURED if arguments.secured else SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
     ticks = machine_ticks()
     scenarios = arguments.scenario or list(ALL_SCENARIOS)
     samples = run(systems, arguments.rounds, scenarios, Sizes(throughput_records=arguments.records))
