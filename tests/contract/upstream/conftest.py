@@ -1,4 +1,4 @@
-"""The clusters of the contract: one in memory, and Apache Kafka 3.9.1."""
+"""The clusters of the contract: one in memory, simulated brokers, and Apache Kafka 3.9.1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.kafka.existing_cluster import ExistingCluster
-from support.upstream.opened import IN_MEMORY
+from support.upstream.opened import IN_MEMORY, SIMULATED
 
 
 @pytest.fixture(scope="package")
@@ -16,6 +16,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield cluster.bootstrap
 
 
-@pytest.fixture(scope="package", params=["memory", "kafka"])
+@pytest.fixture(scope="package", params=["memory", "simulated", "kafka"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    return IN_MEMORY if request.param == "memory" else str(request.getfixturevalue("kafka"))
+    without_broker = {"memory": IN_MEMORY, "simulated": SIMULATED}
+    found = without_broker.get(request.param)
+    return str(request.getfixturevalue("kafka")) if found is None else found

@@ -28,7 +28,7 @@ from kshare_wire.record_reading import open_records
 from kshare_wire.record_writing import BatchWriter, ProducerSequence
 from support.upstream.fighting_owners import Account, Owner, broken_rules, referee
 from support.upstream.memory_upstream import MemoryUpstream
-from support.upstream.opened import opened
+from support.upstream.opened import opened, run_with
 
 MAX_BATCH_BYTES = 10_000
 FIGHT_S = 4.0
@@ -79,7 +79,7 @@ def run(bootstrap: str, body: Callable[[Log], Awaitable[None]]) -> None:
             assert await create_topic(upstream, topic, partitions=1, replicas=1, configs=durable_configs(1))
             await body(Log(upstream, UpstreamPartitionName(topic, 0)))
 
-    asyncio.run(with_log())
+    run_with(bootstrap, with_log())
 
 
 def records(*values: bytes) -> list[LogRecord]:

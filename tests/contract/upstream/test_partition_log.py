@@ -15,7 +15,7 @@ from kshare_upstream.producer_ids import ProducerId, fresh_producer_id
 from kshare_upstream.topics import create_topic, delete_topic, durable_configs
 from kshare_wire.record_batches import read_headers
 from kshare_wire.record_writing import BatchWriter, ProducerSequence
-from support.upstream.opened import opened
+from support.upstream.opened import opened, run_with
 
 DEADLINE_MS = 10_000
 
@@ -29,7 +29,7 @@ def run(bootstrap: str, body: Callable[[Upstream, PartitionLog], Awaitable[None]
             assert await create_topic(upstream, topic, partitions=1, replicas=1, configs=durable_configs(1))
             await body(upstream, PartitionLog(upstream, UpstreamPartitionName(topic, 0), deadline_ms=DEADLINE_MS))
 
-    asyncio.run(with_log())
+    run_with(bootstrap, with_log())
 
 
 def batch(producer: ProducerId, sequence: int, values: int = 1, size: int = 10) -> bytes:
@@ -123,6 +123,8 @@ def test_a_partition_that_is_gone_is_given_up(bootstrap: str) -> None:
 def test_a_topic_is_created_once(bootstrap: str) -> None:
     async def body(upstream: Upstream, log: PartitionLog) -> None:
         assert not await create_topic(upstream, log.at.topic, partitions=1, replicas=1, configs={})
+        while (await upstream.describe([log.at.topic])).topics[log.at.topic].error_code:
+            await asyncio.sleep(0.01)  # a broker hears of it after the controller has answered
         view = await upstream.describe([log.at.topic, "no-such-topic"])
         assert set(view.topics[log.at.topic].leaders) == {0}
         assert view.topics["no-such-topic"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

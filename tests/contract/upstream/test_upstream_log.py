@@ -20,7 +20,7 @@ from kshare_upstream.topics import create_topic, durable_configs
 from kshare_wire.record_reading import open_records
 from kshare_wire.record_writing import BatchWriter
 from support.upstream.memory_upstream import MemoryUpstream
-from support.upstream.opened import IN_MEMORY, opened
+from support.upstream.opened import IN_MEMORY, opened, run_with
 
 WINDOW_BYTES = 20_000
 LIMIT_S = 30
@@ -87,7 +87,7 @@ def run(bootstrap: str, body: Callable[[Reading], Awaitable[None]], **settings: 
             finally:
                 await reading.fetcher.stop()
 
-    asyncio.run(with_log())
+    run_with(bootstrap, with_log())
 
 
 def test_what_is_appended_is_read_in_order_and_waiting_readers_are_woken(bootstrap: str) -> None:

@@ -1,7 +1,8 @@
-"""Kafka connections between clients and gateways: two byte pipes with seeded delays, pieces and cuts.
+"""Kafka connections from clients to gateways and brokers: two byte pipes with seeded delays, pieces and cuts.
 
-The gateway's side is a real `asyncio.Protocol` on a `GatewayTransport`; the client's side is a `ClientConnection` that
-speaks whole frames. A cut loses what is under way, in the middle of a frame if need be.
+The gateway's side is a real `asyncio.Protocol` on a `SimulatedTransport`; the client's side is a `ClientConnection`
+that speaks whole frames. A cut loses what is under way, in the middle of a frame if need be. `NodeConnection` has
+another node's protocol at its client's side.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from support.simulation.loop import Incarnation
+from support.simulation.loop import Incarnation, current_incarnation
 from support.simulation.network import SimulatedFabric, in_no_host, later
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+AConnection = TypeVar("AConnection", bound="ClientConnection")
 
 READ_LIMIT = 65_536
 PIECES_PROBABILITY = 0.1
@@ -25,7 +27,7 @@ class ConnectionLost(Exception):
 
 
 class ClientListeners:
-    """Which gateway takes Kafka connections at which advertised address ("host:port")."""
+    """Which gateway or broker takes Kafka connections at which advertised address ("host:port")."""
 
     def __init__(self, fabric: SimulatedFabric) -> None:
         self.fabric = fabric
@@ -43,6 +45,14 @@ class ClientListeners:
         for connection in list(self._connections):
             if connection.gateway is incarnation:
                 connection.gateway_died(silent=silent)
+            elif connection.source is incarnation:
+                connection.source_died(silent=silent)
+
+    def cut(self, first: str, second: str) -> None:
+        """Breaks the connections between two hosts."""
+        for connection in list(self._connections):
+            if {connection.client_host, connection.gateway.host} == {first, second}:
+                connection.cut()
 
     def open(self, client_host: str) -> list[ClientConnection]:
         """The connections of a client host that are not lost, oldest first."""
@@ -54,6 +64,11 @@ class ClientListeners:
 
     async def connect(self, client_host: str, address: str) -> ClientConnection:
         """ConnectionLost where nobody listens or the way is blocked."""
+        incarnation, factory = await self.reach(client_host, address)
+        return self.opened(ClientConnection(self, self.next_number(), client_host, incarnation, factory))
+
+    async def reach(self, client_host: str, address: str) -> tuple[Incarnation, ProtocolFactory]:
+        """Who listens there; ConnectionLost as `connect`."""
         fabric, gateway_host = self.fabric, address.rsplit(":", 1)[0]
         await asyncio.sleep(fabric.delay(client_host, gateway_host) + fabric.delay(gateway_host, client_host))
         if fabric.is_blocked(client_host, gateway_host) or fabric.is_blocked(gateway_host, client_host):
@@ -61,9 +76,13 @@ class ClientListeners:
             raise ConnectionLost(f"no way from {client_host} to {address}")
         if address not in self._listeners:
             raise ConnectionLost(f"nobody listens at {address}")
-        incarnation, factory = self._listeners[address]
+        return self._listeners[address]
+
+    def next_number(self) -> int:
         self._count += 1
-        connection = ClientConnection(self, self._count, client_host, incarnation, factory)
+        return self._count
+
+    def opened(self, connection: AConnection) -> AConnection:
         self._connections.append(connection)
         return connection
 
@@ -72,7 +91,7 @@ class ClientListeners:
             self._connections.remove(connection)
 
 
-class _Pipe:
+class Pipe:
     """One direction: bytes arrive in order, in pieces of any size."""
 
     def __init__(
@@ -123,16 +142,17 @@ class ClientConnection:
         self.number = number
         self.client_host = client_host
         self.gateway = gateway
+        self.source: Incarnation | None = None
+        """The life of the node that opened it; None for client machines, which do not die."""
         self.lost = False
         self.on_lost: Callable[[], None] = lambda: None
         self._received = bytearray()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._next_correlation_id = 0
         fabric = self.fabric
-        self._up = _Pipe(fabric, client_host, gateway.host, self._gateway_receives, self.cut)
-        self._down = _Pipe(fabric, gateway.host, client_host, self._receive, self.cut)
-        self._transport = GatewayTransport(self, self._down)
-        self._protocol: asyncio.BaseProtocol | None = None
+        self._up = Pipe(fabric, client_host, gateway.host, self._gateway_receives, self.cut)
+        self._down = Pipe(fabric, gateway.host, client_host, self._receive, self.cut)
+        self._transport = SimulatedTransport(self._down, self.gateway_closes, (client_host, 40_000 + number))
         fabric.loop.run_in(gateway, self._accept, factory)
 
     # The client's side
@@ -173,11 +193,21 @@ class ClientConnection:
         delay = 2.0 + 8.0 * self.fabric.random.random() if silent else 0.001
         in_no_host(self.fabric.loop, self.fabric.loop.time() + delay, self._end)
 
+    def source_died(self, *, silent: bool) -> None:
+        """The node that opened it is gone; what it sent before still arrives."""
+        if silent:
+            self._end()
+        else:
+            self.close()
+
     def _end(self) -> None:
         if self.lost:
             return
         self.lost = True
         self.listeners.forget(self)
+        self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -205,8 +235,7 @@ class ClientConnection:
     # The gateway's side
 
     def _accept(self, factory: ProtocolFactory) -> None:
-        self._protocol = factory()
-        self._protocol.connection_made(self._transport)
+        self._transport.begin(factory())
 
     def _gateway_receives(self, data: bytes) -> None:
         if not self._up.closed:
@@ -220,32 +249,79 @@ class ClientConnection:
         if not self._down.closed:
             self._down.at_arrival(self._end)
 
-    @property
-    def protocol(self) -> asyncio.BaseProtocol:
-        assert self._protocol is not None
-        return self._protocol
+
+class NodeConnection(ClientConnection):
+    """A connection that a node of a simulated host opened: both ends are protocols."""
+
+    def __init__(
+        self, listeners: ClientListeners, source: Incarnation, gateway: Incarnation, factory: ProtocolFactory
+    ) -> None:
+        super().__init__(listeners, listeners.next_number(), source.host, gateway, factory)
+        self.source = source
+        self.transport = SimulatedTransport(self._up, self.close, (gateway.host, 0), loses_what_is_under_way=False)
+
+    def _receive(self, data: bytes) -> None:
+        if not self.lost and not self._down.closed:
+            assert self.source is not None
+            self.fabric.loop.run_in(self.source, self.transport.receive, data)
+
+    def _fail_waiting(self) -> None:
+        """The connection is over: its node learns of it now."""
+        assert self.source is not None
+        self.fabric.loop.run_in(self.source, self.transport.lose, None)
 
 
-class GatewayTransport(asyncio.Transport):
-    """The transport that a gateway's protocol writes to."""
+def connect_nodes(listeners: ClientListeners) -> None:
+    """Lets nodes open connections to what listens on other hosts, by the loop's `create_connection`."""
 
-    def __init__(self, connection: ClientConnection, pipe: _Pipe) -> None:
-        super().__init__({"peername": (connection.client_host, 40_000 + connection.number), "sockname": ("gateway", 0)})
-        self._connection = connection
+    async def connect(factory: ProtocolFactory, address: str) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        source = current_incarnation.get()
+        assert source is not None, f"{address} is reached from no host"
+        try:
+            gateway, gateway_factory = await listeners.reach(source.host, address)
+        except ConnectionLost as problem:
+            raise ConnectionRefusedError(str(problem)) from None
+        protocol = factory()
+        connection = listeners.opened(NodeConnection(listeners, source, gateway, gateway_factory))
+        connection.transport.begin(protocol)
+        return connection.transport, protocol
+
+    listeners.fabric.loop.connect = connect
+
+
+class SimulatedTransport(asyncio.Transport):
+    """The transport that a node's protocol writes to; `on_close` tells the other end."""
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        on_close: Callable[[], None],
+        peer_name: tuple[str, int],
+        *,
+        loses_what_is_under_way: bool = True,
+    ) -> None:
+        super().__init__({"peername": peer_name, "sockname": ("gateway", 0)})
+        self._loses_what_is_under_way = loses_what_is_under_way
+        self.protocol: asyncio.BaseProtocol | None = None
         self._pipe = pipe
+        self._on_close = on_close
         self._closing = False
         self._lost = False
         self._paused = False
         self._unread: list[bytes] = []
 
+    def begin(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+        protocol.connection_made(self)
+
     def receive(self, data: bytes) -> None:
-        """Bytes from the client; in the gateway's context."""
+        """Bytes from the other end; in the context of the transport's host."""
         if self._lost or self._closing:
             return
         if self._paused:
             self._unread.append(data)
             return
-        protocol = self._connection.protocol
+        protocol = self.protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             _feed_buffered(protocol, data)
         else:
@@ -255,8 +331,9 @@ class GatewayTransport(asyncio.Transport):
     def lose(self, error: Exception | None) -> None:
         if not self._lost:
             self._lost = self._closing = True
-            self._pipe.closed = True
-            self._connection.protocol.connection_lost(error)
+            self._pipe.closed |= self._loses_what_is_under_way
+            if self.protocol is not None:
+                self.protocol.connection_lost(error)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing:
@@ -268,8 +345,8 @@ class GatewayTransport(asyncio.Transport):
     def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._connection.gateway_closes()
-            self._connection.fabric.loop.call_soon(self.lose, None)
+            self._on_close()
+            asyncio.get_running_loop().call_soon(self.lose, None)
 
     def abort(self) -> None:
         self.close()

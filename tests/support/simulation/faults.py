@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import CallFailed
 from kshare_runtime.memory_store import DiskCopy
-from support.simulation.cluster import COORDINATOR, RPC_PORT, Cluster
-from support.simulation.history import FaultEvent
+from support.simulation.cluster import COORDINATOR, RPC_PORT
+from support.simulation.connections import ClientListeners
+from support.simulation.history import FaultEvent, History
 from support.simulation.hosts import SimulatedHost
-from support.simulation.loop import Incarnation
-from support.simulation.network import SimulatedNetwork
+from support.simulation.loop import Incarnation, VirtualLoop
+from support.simulation.network import SimulatedFabric, SimulatedNetwork
 
 DRAIN_TIMEOUT_MS = 1_000
 DRAIN_RETRY_S = 0.5
@@ -146,10 +148,31 @@ def draw_faults(draw: random.Random, hosts: Sequence[str], *, start: float, end:
     return sorted(faults, key=lambda fault: (fault.at, fault.name))
 
 
+class FaultyCluster(Protocol):
+    """What faults need of a cluster."""
+
+    @property
+    def loop(self) -> VirtualLoop: ...
+
+    @property
+    def fabric(self) -> SimulatedFabric: ...
+
+    @property
+    def listeners(self) -> ClientListeners: ...
+
+    @property
+    def history(self) -> History: ...
+
+    @property
+    def hosts(self) -> Mapping[str, SimulatedHost]: ...
+
+    def all_host_names(self) -> list[str]: ...
+
+
 class FaultInjector:
     """Carries out faults on a cluster. `heal` ends them all."""
 
-    def __init__(self, cluster: Cluster, randomness: random.Random) -> None:
+    def __init__(self, cluster: FaultyCluster, randomness: random.Random) -> None:
         self._cluster = cluster
         self._random = randomness
         self._tasks: list[asyncio.Task[None]] = []
@@ -237,6 +260,7 @@ class FaultInjector:
 
     async def _cut(self, fault: Fault) -> None:
         self._cluster.fabric.cut(*fault.hosts)
+        self._cluster.listeners.cut(*fault.hosts)
 
     async def _cut_clients(self, fault: Fault) -> None:
         for connection in self._cluster.listeners.all_open:

@@ -13,7 +13,7 @@ import gc
 import heapq
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -48,6 +48,10 @@ class Incarnation:
 current_incarnation: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)
 
 
+Connect = Callable[[Callable[[], asyncio.BaseProtocol], str], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
+"""Connects to an address ("host:port"); OSError."""
+
+
 class Deadlock(Exception):
     """Nothing is scheduled and the simulation is not finished; the text names the tasks that wait."""
 
@@ -71,11 +75,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._time_limit = time_limit
         self._step_limit = step_limit
         self.steps = 0
+        self.connect: Connect | None = None
+        """What `create_connection` does; there are no sockets."""
         self._has_hosts = False
         """Whether any incarnation has run; unit tests of a role's parts have none."""
         self.problems: list[str] = []
         """Exceptions that nobody caught; each is a bug in the code that ran."""
         self.set_exception_handler(self._note_exception)
+
+    @staticmethod
+    def running() -> VirtualLoop:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop
 
     def time(self) -> float:
         return self._now
@@ -109,6 +121,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if incarnation is None:
                 self.problems.append(f"at {self._now:.3f} s: {coro.__qualname__} runs on no host")
         return super().create_task(coro, name=name, context=context)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str = "", port: int = 0, **options: object
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """A connection from the host whose code calls to another one, without TLS."""
+        assert self.connect is not None, f"nothing connects simulated hosts, so {host}:{port} is not reached"
+        return await self.connect(protocol_factory, f"{host}:{port}")
 
     def resume(self, incarnation: Incarnation) -> None:
         """Lets a paused incarnation go on, with all that came meanwhile."""

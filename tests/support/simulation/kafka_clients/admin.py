@@ -64,13 +64,13 @@ class Admin:
         self._client = client
 
     async def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
+        self, name: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({}), *, replicas: int = 1
     ) -> TopicMetadata:
         """Returns when the metadata knows a leader of every partition."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
-            replication_factor=1,
+            replication_factor=replicas,
             assignments=(),
             configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
         )
