@@ -12,7 +12,9 @@ from kshare_core.identifiers import ZERO_TOPIC_ID
 from kshare_upstream.connection import BrokerAddress, ConnectionLost
 from kshare_upstream.port import REQUESTS, AResponse, Broker, ClusterView, PartitionLeader, Topic
 from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
 from kshare_wire.generated.requests.metadata import MetadataRequest
+from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 from kshare_wire.messages import Request
 from support.upstream.memory_upstream import MemoryUpstream
@@ -43,6 +45,7 @@ class TopicsUpstream(MemoryUpstream):
         self.has_topic_ids = has_topic_ids
         self.asked: list[list[str]] = []
         """The names of each view that was asked for."""
+        self.created: list[CreatableTopic] = []
         self.is_closed = False
 
     def put(self, name: str, partitions: int, *, topic_id: bytes | None = None) -> bytes:
@@ -80,6 +83,21 @@ class TopicsUpstream(MemoryUpstream):
         found = [_topic_at(broker, str(topic.name), self.topics) for topic in request.topics]
         shown = [MetadataResponseTopic(name=topic.name, error_code=topic.error_code) for topic in found]
         return cast(AResponse, MetadataResponse(topics=shown))
+
+    async def ask_controller(self, request: Request[AResponse], served: VersionRange) -> AResponse:
+        """CreateTopics; `created` has the requests that took effect."""
+        self._reached(self.controller_id)
+        assert isinstance(request, CreateTopicsRequest)
+        results = []
+        for topic in request.topics:
+            code = ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.topics else ErrorCode.NONE
+            if topic.replication_factor > len(self.brokers):
+                code = ErrorCode.INVALID_REPLICATION_FACTOR
+            if code == ErrorCode.NONE:
+                self.put(str(topic.name), topic.num_partitions)
+                self.created.append(topic)
+            results.append(CreatableTopicResult(name=topic.name, error_code=code))
+        return cast(AResponse, CreateTopicsResponse(topics=results))
 
     def _reached(self, node_id: int) -> ABroker:
         broker = self.brokers[node_id]

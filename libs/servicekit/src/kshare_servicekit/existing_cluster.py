@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_servicekit.tls.to_upstream import client_settings
 from kshare_upstream.cluster import Cluster
-from kshare_upstream.connection import BrokerAddress
+from kshare_upstream.connection import BrokerAddress, ConnectionLost, NotServed
+from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, OwnTopic, WrongTopic, create_own_topics, state_topic
+from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import OpenUpstream
+from kshare_upstream.sasl import AuthenticationFailed
 
 ENGINE, KAFKA = "kshare.engine", "kafka"
 METADATA_STORE = "kshare.metadata.store"
 BOOTSTRAP_SERVERS = "kshare.upstream.bootstrap.servers"
+TOPIC_PREFIX = "kshare.upstream.topic.prefix"
+REPLICATION_FACTOR = "kshare.upstream.topic.replication.factor"
+CREATION_RETRY_INTERVAL_S = 1.0
 
 
 def upstream_opener(configs: Configs) -> OpenUpstream | None:
@@ -23,6 +32,48 @@ def upstream_opener(configs: Configs) -> OpenUpstream | None:
     bootstrap = bootstrap_servers(configs)
     settings = client_settings(configs)
     return lambda: Cluster(bootstrap, settings)
+
+
+def state_topic_of(configs: Configs) -> OwnTopic:
+    """The topic with the state of share groups."""
+    return state_topic(configs.text(TOPIC_PREFIX), configs.integer(STATE_PARTITIONS_CONFIG))
+
+
+async def create_state_topic(configs: Configs, on_problem: Callable[[str], None]) -> None:
+    """Creates the topic with the state of share groups if it is missing; nothing with another engine.
+
+    It waits for the cluster. `on_problem` gets every new reason for that. InvalidConfig if the topic or the credentials
+    cannot be used as they are.
+    """
+    if configs.text(ENGINE) != KAFKA:
+        return
+    open_upstream = upstream_opener(configs)
+    assert open_upstream is not None
+    await create_state_topic_in(open_upstream, configs, on_problem)
+
+
+async def create_state_topic_in(
+    open_upstream: OpenUpstream, configs: Configs, on_problem: Callable[[str], None]
+) -> None:
+    """See `create_state_topic`."""
+    topic, replicas = state_topic_of(configs), configs.integer(REPLICATION_FACTOR)
+    upstream, known = open_upstream(), ""
+    try:
+        while True:
+            try:
+                await create_own_topics(upstream, [topic], replicas)
+            except (WrongTopic, AuthenticationFailed) as error:
+                raise InvalidConfig(str(error)) from error
+            except (ConnectionLost, NotServed, Refused) as error:
+                problem = f"topic {topic.name} cannot be created yet: {error}"
+                if problem != known:
+                    on_problem(problem)
+                known = problem
+                await asyncio.sleep(CREATION_RETRY_INTERVAL_S)
+            else:
+                return
+    finally:
+        await upstream.close()
 
 
 def bootstrap_servers(configs: Configs) -> list[BrokerAddress]:

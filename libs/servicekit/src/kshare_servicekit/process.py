@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -75,6 +75,10 @@ class MeasuredNode(Protocol):
     def register_metrics(self, metrics: Metrics) -> None: ...
 
 
+Prepare = Callable[[Configs, Callable[[str], None]], Awaitable[None]]
+"""What has to be done before a node starts; it reports problems for which it waits, or raises InvalidConfig."""
+
+
 def role_main(
     role: str,
     settings_type: type[Settings],
@@ -83,6 +87,7 @@ def role_main(
     use_uvloop: bool = False,
     is_called: bool = True,
     arguments: Sequence[str] | None = None,
+    prepare: Prepare | None = None,
 ) -> int:
     """The main function of a role: reads the flags and runs the node; returns the exit code.
 
@@ -100,6 +105,7 @@ def role_main(
         role=role,
         use_uvloop=use_uvloop,
         is_called=is_called,
+        prepare=prepare,
     )
 
 
@@ -110,6 +116,7 @@ def run_role(
     role: str,
     use_uvloop: bool = False,
     is_called: bool = True,
+    prepare: Prepare | None = None,
 ) -> int:
     """Runs the node from `build` until a stop is requested; returns the exit code."""
     repeat_queries_early()
@@ -117,7 +124,7 @@ def run_role(
     collect_garbage_rarely()
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if use_uvloop else None) as runner:
-        return runner.run(_Process(build, settings, role, is_called=is_called).run())
+        return runner.run(_Process(build, settings, role, is_called=is_called, prepare=prepare).run())
 
 
 def _tracer(settings: ProcessSettings, role: str) -> OpenTelemetryTracer | None:
@@ -132,9 +139,16 @@ class _Process:
     """One run of a node."""
 
     def __init__(
-        self, build: Callable[[Environment, Network], Node], settings: ProcessSettings, role: str, *, is_called: bool
+        self,
+        build: Callable[[Environment, Network], Node],
+        settings: ProcessSettings,
+        role: str,
+        *,
+        is_called: bool,
+        prepare: Prepare | None,
     ) -> None:
         self._is_called = is_called
+        self._prepare = prepare
         self._build = build
         self._role = role
         self._settings = settings
@@ -183,7 +197,7 @@ class _Process:
                 node.register_metrics(self._metrics)
             if not self._is_called:  # before the start, which may wait for other roles: probes must see a live process
                 self._health_server = await self._serve_health(network, node)
-            if await self._start(node):
+            if await self._start(node, configs):
                 addresses = {
                     "address": node.address,
                     "operations_address": network.operations_address or "",
@@ -228,10 +242,10 @@ class _Process:
         cluster_problems = node.cluster_problems if isinstance(node, ClusterNode) else None
         return await network.serve_health(name, lambda: not node.problems(), cluster_problems)
 
-    async def _start(self, node: Node) -> bool:
+    async def _start(self, node: Node, configs: Configs) -> bool:
         """Whether the node started before a stop was requested; a start may wait for other roles indefinitely."""
         loop = asyncio.get_running_loop()
-        start = loop.create_task(node.start(), name="start")
+        start = loop.create_task(self._prepared_start(node, configs), name="start")
         stop = loop.create_task(self._stop.wait(), name="stop")
         try:
             await asyncio.wait([start, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -243,6 +257,14 @@ class _Process:
             for task in (start, stop):
                 task.cancel()
             await asyncio.gather(start, stop, return_exceptions=True)
+
+    async def _prepared_start(self, node: Node, configs: Configs) -> None:
+        if self._prepare is not None:
+            try:
+                await self._prepare(configs, lambda problem: self._log.warning("waiting", reason=problem))
+            except InvalidConfig as error:
+                raise SettingsError(str(error)) from error
+        await node.start()
 
     def _ask_to_stop(self, reason: str) -> None:
         self._stop_reason = self._stop_reason or reason

@@ -1,11 +1,13 @@
 """The topics that kshare keeps its own rows in: the state of share groups, and the coordinator's metadata.
 
-They are made before the roles start. A topic that exists is used as it is, and its partition count must be the
-configured one: the partition of a row follows from it.
+`kshare up` and `kshare attach` make them before the roles start; else the first share coordinator makes that of the
+state, and the first coordinator that of the metadata. A topic that exists is used as it is, and its partition count
+must be the configured one: the partition of a row follows from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
@@ -29,16 +31,19 @@ class OwnTopic(NamedTuple):
     partitions: int
 
 
-def own_topics(prefix: str, state_partitions: int) -> list[OwnTopic]:
-    """All of them; `prefix` is kshare.upstream.topic.prefix."""
-    return [OwnTopic(f"{prefix}{STATE}", state_partitions), OwnTopic(f"{prefix}{METADATA}", METADATA_PARTITIONS)]
+def state_topic(prefix: str, partitions: int) -> OwnTopic:
+    """`prefix` is kshare.upstream.topic.prefix."""
+    return OwnTopic(f"{prefix}{STATE}", partitions)
 
 
-async def create_own_topics(upstream: Upstream, prefix: str, state_partitions: int) -> list[str]:
+def metadata_topic(prefix: str) -> OwnTopic:
+    return OwnTopic(f"{prefix}{METADATA}", METADATA_PARTITIONS)
+
+
+async def create_own_topics(upstream: Upstream, topics: Sequence[OwnTopic], wanted_replicas: int) -> list[str]:
     """Creates those that are missing and returns their names; WrongTopic, Refused, or as any request."""
-    topics = own_topics(prefix, state_partitions)
     view = await upstream.describe([topic.name for topic in topics])
-    replicas = replication_factor(len(view.brokers))
+    replicas = replication_factor(len(view.brokers), wanted_replicas)
     created = []
     for topic in topics:
         if _exists(view, topic):

@@ -15,11 +15,12 @@ CREATE_TOPICS = VersionRange(2, 7)
 DELETE_TOPICS = VersionRange(1, 6)
 TIMEOUT_MS = 30_000
 HIGHEST_REPLICATION_FACTOR = 3
+"""Unless kshare.upstream.topic.replication.factor says otherwise."""
 
 
-def replication_factor(broker_count: int) -> int:
-    """The replicas of kshare's own topics: three, or as many as there are brokers."""
-    return min(HIGHEST_REPLICATION_FACTOR, broker_count)
+def replication_factor(broker_count: int, wanted: int = HIGHEST_REPLICATION_FACTOR) -> int:
+    """The replicas of kshare's own topics: as many as wanted, or as there are brokers."""
+    return min(wanted, broker_count)
 
 
 def durable_configs(replicas: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ import sys
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
-from kshare_servicekit.existing_cluster import upstream_opener
+from kshare_servicekit.existing_cluster import create_state_topic, upstream_opener
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings, SettingsError
 from kshare_share_coordinator.node import ShareCoordinatorNode
@@ -42,4 +42,4 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
 
 
 if __name__ == "__main__":
-    sys.exit(role_main("share-coordinator", ProcessSettings, build, use_uvloop=True))
+    sys.exit(role_main("share-coordinator", ProcessSettings, build, use_uvloop=True, prepare=create_state_topic))

@@ -7,9 +7,17 @@ from collections.abc import Callable
 
 from kshare.failure import BAD_USE, CommandFailed
 from kshare_core.configs import Configs, InvalidConfig
-from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE, upstream_opener
+from kshare_servicekit.existing_cluster import (
+    ENGINE,
+    KAFKA,
+    METADATA_STORE,
+    REPLICATION_FACTOR,
+    TOPIC_PREFIX,
+    state_topic_of,
+    upstream_opener,
+)
 from kshare_upstream.connection import ConnectionLost, NotServed
-from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, WrongTopic, create_own_topics
+from kshare_upstream.own_topics import WrongTopic, create_own_topics, metadata_topic
 from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import OpenUpstream
 from kshare_upstream.sasl import AuthenticationFailed
@@ -34,7 +42,7 @@ def prepare_cluster(configs: Configs, write_line: Callable[[str], None]) -> None
 async def _created(open_upstream: OpenUpstream, configs: Configs) -> list[str]:
     upstream = open_upstream()
     try:
-        prefix = configs.text("kshare.upstream.topic.prefix")
-        return await create_own_topics(upstream, prefix, configs.integer(STATE_PARTITIONS_CONFIG))
+        topics = [state_topic_of(configs), metadata_topic(configs.text(TOPIC_PREFIX))]
+        return await create_own_topics(upstream, topics, configs.integer(REPLICATION_FACTOR))
     finally:
         await upstream.close()

@@ -1,0 +1,62 @@
+"""The topics that kshare makes for itself in an existing cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kshare_core.configs import InvalidConfig, process_configs
+from kshare_servicekit.existing_cluster import create_state_topic_in
+from kshare_upstream.own_topics import METADATA_PARTITIONS, WrongTopic, create_own_topics, metadata_topic, state_topic
+from support.coordinator.cluster import run_virtually
+from support.upstream.topics_upstream import TopicsUpstream
+
+CONFIGS, _ = process_configs(
+    {
+        "kshare.engine": "kafka",
+        "kshare.upstream.bootstrap.servers": "memory:9092",
+        "share.coordinator.state.topic.num.partitions": "7",
+    }
+)
+
+
+@pytest.mark.parametrize(("brokers", "wanted", "replicas"), [(1, 3, 1), (3, 3, 3), (5, 3, 3), (5, 4, 4), (3, 1, 1)])
+def test_what_is_missing_is_made_with_the_replicas_that_the_cluster_can_have(
+    brokers: int, wanted: int, replicas: int
+) -> None:
+    upstream = TopicsUpstream(brokers=brokers)
+    topics = [state_topic("__a_", 50), metadata_topic("__a_")]
+    assert asyncio.run(create_own_topics(upstream, topics, wanted)) == ["__a_state", "__a_metadata"]
+    assert [each.num_partitions for each in upstream.created] == [50, METADATA_PARTITIONS]
+    for topic in upstream.created:
+        assert topic.replication_factor == replicas
+        configs = {config.name: config.value for config in topic.configs}
+        assert configs["cleanup.policy"] == "delete" and configs["retention.ms"] == "-1"
+    assert asyncio.run(create_own_topics(upstream, topics, wanted)) == []
+
+
+def test_a_topic_with_other_partitions_is_refused() -> None:
+    upstream = TopicsUpstream()
+    upstream.put("__kshare_state", 8)
+    with pytest.raises(InvalidConfig, match=r"set share\.coordinator\.state\.topic\.num\.partitions=8"):
+        asyncio.run(create_state_topic_in(lambda: upstream, CONFIGS, print))
+    assert upstream.is_closed
+    upstream.put("__kshare_metadata", 1)
+    with pytest.raises(WrongTopic, match="has 1 partitions, and kshare needs 2; use another"):
+        asyncio.run(create_own_topics(upstream, [metadata_topic("__kshare_")], 3))
+
+
+def test_a_share_coordinator_waits_for_the_cluster_and_says_so_once() -> None:
+    upstream = TopicsUpstream()
+    upstream.brokers[1].is_reachable = False
+    problems = []
+
+    def told(problem: str) -> None:
+        problems.append(problem)
+        asyncio.get_running_loop().call_later(60, setattr, upstream.brokers[1], "is_reachable", True)
+
+    run_virtually(lambda: create_state_topic_in(lambda: upstream, CONFIGS, told))
+    assert problems == ["topic __kshare_state cannot be created yet: broker 1 is away"]
+    assert [(each.name, each.num_partitions) for each in upstream.created] == [("__kshare_state", 7)]
+    assert upstream.is_closed
