@@ -27,6 +27,7 @@ from kshare_rpc.generated.methods import LEADER
 from kshare_rpc.network import Network, Server, Service
 from kshare_rpc.serving import handlers_of
 from kshare_runtime.ports import Environment
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 from kshare_servicekit.metrics_server import Metrics
 from kshare_upstream.port import OpenUpstream
 
@@ -140,6 +141,8 @@ class LeaderNode:
             await self._stored_progress.stop()
         if self._share is not None:
             await self._share.stop(grace_ms)
+        if self._settings.configs.text(ENGINE) == KAFKA:
+            await self._follower.deregister()  # other leaders take the partitions over at once
         if self._engine is not None:
             await self._engine.close_logs()
         if self._server is not None:

@@ -4,13 +4,16 @@ A node's epoch comes from one counter that only grows (after Kafka's broker epoc
 incarnation, because the answer was lost, gives the same epoch; a new incarnation replaces the older one at once. The
 lease is the shell's; a node whose lease ran out is removed by a record.
 
-A leader reports the highest leader epoch on its disk, and gets a node epoch above it. If the coordinator's store
-is an older copy, its counter would otherwise reuse epochs that records in the logs already have.
+A node reports the highest epoch that it found in its data, and gets a node epoch above it: a leader the highest leader
+epoch on its disk, a share coordinator the highest epoch of a claim in a state log. If the coordinator's store is an
+older copy, its counter would otherwise reuse epochs that data already has, and the node would be fenced for ever. A
+node that finds a higher epoch later registers again.
 """
 
 from __future__ import annotations
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.partition_moves import leader_expiry_records, leader_registration_records
 from kshare_coordinator.machine.catalog.state_partitions import expiry_records, registration_records
 from kshare_coordinator.machine.commands import (
@@ -58,31 +61,31 @@ def next_epoch(state: CoordinatorState) -> int:
 
 @decides(RegisterNode)
 def decide_register(
-    state: CoordinatorState, command: RegisterNode, configs: Configs
+    state: CoordinatorState, command: RegisterNode, configs: Configs, engine: Engine
 ) -> Decision[Record, pb.RegisterNodeResponse, Effect]:
     """Takes the node into the catalog; KafkaError where it says too little about itself."""
     lease_ms = configs.integer("kshare.node.lease.ms")
     node = pb.Node()
     node.CopyFrom(command.request.node)
     _check(node)
-    if not 0 <= command.request.highest_leader_epoch < MAX_NODE_EPOCH:
-        highest = command.request.highest_leader_epoch
+    highest = command.request.highest_leader_epoch
+    if not 0 <= highest < MAX_NODE_EPOCH:
         text = f"the highest leader epoch is {highest}; 0 to {MAX_NODE_EPOCH - 1} is allowed"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     known = state.nodes.get((node.role, node.node_id))
     lease = LeaseStarted(role=node.role, node_id=node.node_id, incarnation=node.incarnation)
     node.node_epoch = known.node_epoch if known else 0
-    if known == node:
+    if known == node and highest <= node.node_epoch:
         return Decision((), pb.RegisterNodeResponse(node_epoch=node.node_epoch, lease_ms=lease_ms), (lease,))
     if known is None and len(state.nodes) >= NODE_LIMIT:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {len(state.nodes)} nodes; at most {NODE_LIMIT} may be")
-    node.node_epoch = max(next_epoch(state), command.request.highest_leader_epoch + 1)
+    node.node_epoch = max(next_epoch(state), highest + 1)
     found = [records.cluster_number(records.EPOCH_COUNTER, node.node_epoch), records.node(node)]
     if node.role == pb.ROLE_LEADER:
         found.append(records.cluster_number(f"{records.LEADER_NODE_EPOCH}{node.node_id}", node.node_epoch))
-        found += leader_registration_records(state, node)
+        found += leader_registration_records(state, engine, node)
     elif node.role == pb.ROLE_SHARE_COORDINATOR:
-        found += registration_records(state, node)
+        found += registration_records(state, engine, node)
     found.append(next_version(state))
     answer = pb.RegisterNodeResponse(node_epoch=node.node_epoch, lease_ms=lease_ms)
     return Decision(found, answer, (lease, CatalogChanged(nodes=True)))
@@ -117,15 +120,15 @@ def _unreachable_endpoint(gateway: pb.Node) -> str:
 
 
 @decides(ExpireNode)
-def decide_expire_node(state: CoordinatorState, command: ExpireNode) -> Decision[Record, bool, Effect]:
+def decide_expire_node(state: CoordinatorState, command: ExpireNode, engine: Engine) -> Decision[Record, bool, Effect]:
     """Takes the node out; where a newer incarnation has replaced it, with a lease of its own, nothing happens."""
     known = state.nodes.get((command.role, command.node_id))
     if known is None or known.incarnation != command.incarnation:
         return Decision((), False)
     found = [records.node_gone(command.role, command.node_id)]
     if command.role == pb.ROLE_SHARE_COORDINATOR:
-        found += expiry_records(state, command.node_id)
+        found += expiry_records(state, engine, command.node_id)
     elif command.role == pb.ROLE_LEADER:
-        found += leader_expiry_records(state, command.node_id)
+        found += leader_expiry_records(state, engine, command.node_id)
     found.append(next_version(state))
     return Decision(found, True, (CatalogChanged(nodes=True),))

@@ -14,6 +14,9 @@ A move is part of its partition's placement, so it ends with its topic. Every ch
 partitions without a leader are placed, moves to expired or draining leaders are cancelled, and partitions of draining
 leaders move to the live leader that will have the fewest. Partitions of an expired leader stay, because their rows are
 on its disk.
+
+In the kafka engine no rows move, so every move is a switch: the catalog records the new leader at once, with a new
+placement epoch. `spread` does that whenever a leader comes, goes or drains; it may undo what an administrator moved.
 """
 
 from __future__ import annotations
@@ -21,7 +24,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kshare_coordinator.machine import records
-from kshare_coordinator.machine.catalog.placement import NO_LEADER, LeastLoaded, Placement, draining_leaders, takers
+from kshare_coordinator.machine.catalog.engine import Engine
+from kshare_coordinator.machine.catalog.placement import (
+    NO_LEADER,
+    LeastLoaded,
+    Placement,
+    draining_leaders,
+    is_spread,
+    spread,
+    takers,
+)
 from kshare_coordinator.machine.commands import (
     AdvancePartitionMove,
     CatalogChanged,
@@ -122,6 +134,16 @@ class PlacementDraft:
                 elif placement.leader_node_id in emptied and not placement.is_moving:
                     self.move(topic.topic_id, placement.partition, _taken(leaders))
 
+    def spread(self, live: Sequence[int], draining: Sequence[int]) -> None:
+        """The leaders of the kafka engine; see the module docstring."""
+        owners = {
+            (topic.topic_id, placement.partition): placement.leader_node_id
+            for topic in self.topics()
+            for placement in topic.placements
+        }
+        for (topic_id, partition), node_id in spread(owners, takers(live, draining)).items():
+            self.place(topic_id, partition, node_id)
+
     def _loads(self) -> dict[int, int]:
         """How many partitions each leader has once all moves are done."""
         loads: dict[int, int] = {}
@@ -145,15 +167,19 @@ def _needs_settling(state: CoordinatorState, live: Sequence[int], draining: Sequ
     return any(state.partitions_placed.get(node_id) for node_id in draining if node_id in live)
 
 
-def _settled(state: CoordinatorState, live: Sequence[int], draining: Sequence[int], epoch: int) -> list[Record]:
-    if not _needs_settling(state, live, draining):
-        return []
+def _settled(
+    state: CoordinatorState, engine: Engine, live: Sequence[int], draining: Sequence[int], epoch: int
+) -> list[Record]:
     draft = PlacementDraft(state, epoch)
-    draft.settle(live, draining)
+    if not engine.data_is_local:
+        if not is_spread(state.partitions_placed, takers(live, draining)):
+            draft.spread(live, draining)
+    elif _needs_settling(state, live, draining):
+        draft.settle(live, draining)
     return draft.records()
 
 
-def leader_registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]:
+def leader_registration_records(state: CoordinatorState, engine: Engine, node: pb.Node) -> list[Record]:
     """Handles a registered leader; a new process may have partitions again."""
     draining = draining_leaders(state)
     found: list[Record] = []
@@ -162,13 +188,13 @@ def leader_registration_records(state: CoordinatorState, node: pb.Node) -> list[
         draining.remove(node.node_id)
         found.append(records.cluster_gone(name))
     live = sorted({*state.live_nodes(pb.ROLE_LEADER), node.node_id})
-    return found + _settled(state, live, draining, node.node_epoch)
+    return found + _settled(state, engine, live, draining, node.node_epoch)
 
 
-def leader_expiry_records(state: CoordinatorState, node_id: int) -> list[Record]:
-    """Cancels moves to a leader whose lease ended."""
+def leader_expiry_records(state: CoordinatorState, engine: Engine, node_id: int) -> list[Record]:
+    """Cancels moves to a leader whose lease ended; in the kafka engine others take over what it led."""
     live = [other for other in state.live_nodes(pb.ROLE_LEADER) if other != node_id]
-    return _with_epoch(state, _settled(state, live, draining_leaders(state), state.epoch_counter + 1))
+    return _with_epoch(state, _settled(state, engine, live, draining_leaders(state), state.epoch_counter + 1))
 
 
 def _with_epoch(state: CoordinatorState, found: list[Record]) -> list[Record]:
@@ -188,7 +214,7 @@ def _finished(state: CoordinatorState, draft: PlacementDraft) -> list[Record]:
 
 @decides(MovePartitions)
 def decide_move_partitions(
-    state: CoordinatorState, command: MovePartitions
+    state: CoordinatorState, command: MovePartitions, engine: Engine
 ) -> Decision[Record, pb.MovePartitionsResponse, Effect]:
     """Each partition of the request gets a result of its own; those that are right begin to move, or stay, together.
 
@@ -206,7 +232,7 @@ def decide_move_partitions(
     answer = pb.MovePartitionsResponse(version=state.version)
     for topic in request.topics:
         for partition in topic.partitions:
-            answer.results.append(_asked(state, draft, request, topic.topic_name, partition))
+            answer.results.append(_asked(state, engine, draft, request, topic.topic_name, partition))
     found = _finished(state, draft)
     if not found:
         return Decision((), answer)
@@ -226,7 +252,12 @@ def _check_target(state: CoordinatorState, node_id: int) -> None:
 
 
 def _asked(
-    state: CoordinatorState, draft: PlacementDraft, request: pb.MovePartitionsRequest, topic_name: str, partition: int
+    state: CoordinatorState,
+    engine: Engine,
+    draft: PlacementDraft,
+    request: pb.MovePartitionsRequest,
+    topic_name: str,
+    partition: int,
 ) -> MoveResult:
     """Notes the change of one partition in the draft, or says why it cannot be."""
     result = MoveResult(topic_name=topic_name, partition=partition, leader_node_id=NO_LEADER)
@@ -241,6 +272,8 @@ def _asked(
     try:
         if request.cancel:
             _take_back(draft, topic.topic_id, placement)
+        elif not engine.data_is_local:
+            _switch(draft, topic.topic_id, placement, request.to_node_id)
         else:
             _begin(state, draft, topic, placement, request.to_node_id)
     except KafkaError as error:
@@ -252,6 +285,11 @@ def _take_back(draft: PlacementDraft, topic_id: bytes, placement: Placement) -> 
     if not placement.is_moving:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {placement.partition} is not being moved")
     draft.place(topic_id, placement.partition, placement.leader_node_id)
+
+
+def _switch(draft: PlacementDraft, topic_id: bytes, placement: Placement, node_id: int) -> None:
+    if placement.leader_node_id != node_id:
+        draft.place(topic_id, placement.partition, node_id)
 
 
 def _begin(
@@ -327,7 +365,7 @@ def _is_switched(placement: Placement, request: pb.AdvancePartitionMoveRequest) 
 
 @decides(DrainLeader)
 def decide_drain_leader(
-    state: CoordinatorState, command: DrainLeader
+    state: CoordinatorState, command: DrainLeader, engine: Engine
 ) -> Decision[Record, pb.DrainLeaderResponse, Effect]:
     """Starts or cancels the drain of a leader; KafkaError INVALID_REQUEST if it is not possible."""
     node_id, undo = command.request.node_id, command.request.undo
@@ -340,12 +378,15 @@ def decide_drain_leader(
         if name not in state.texts:
             return Decision((), answer)
         draft = PlacementDraft(state, state.epoch_counter + 1)
-        _stay(draft, node_id)
-        draft.settle(live, draining)
+        if engine.data_is_local:
+            _stay(draft, node_id)
+            draft.settle(live, draining)
+        else:
+            draft.spread(live, draining)
         found = [records.cluster_gone(name), *_with_epoch(state, draft.records())]
     else:
-        _check_can_drain(node_id, left, live, draining)
-        settled = _settled(state, live, [*draining, node_id], state.epoch_counter + 1)
+        _check_can_drain(engine, node_id, left, live, draining)
+        settled = _settled(state, engine, live, [*draining, node_id], state.epoch_counter + 1)
         if name in state.texts and not settled:
             return Decision((), answer)
         node = state.nodes.get((pb.ROLE_LEADER, node_id))
@@ -363,10 +404,11 @@ def _stay(draft: PlacementDraft, node_id: int) -> None:
                 draft.place(topic.topic_id, placement.partition, node_id)
 
 
-def _check_can_drain(node_id: int, left: int, live: Sequence[int], draining: Iterable[int]) -> None:
+def _check_can_drain(engine: Engine, node_id: int, left: int, live: Sequence[int], draining: Iterable[int]) -> None:
     problem = None
     if node_id not in live:
-        problem = f"it is not live, and its {left} partitions are on its disk" if left else "it is not registered"
+        on_disk = left and engine.data_is_local
+        problem = f"it is not live, and its {left} partitions are on its disk" if on_disk else "it is not registered"
     elif left and not any(other != node_id and other not in draining for other in live):
         problem = f"no other live leader can take its {left} partitions"
     if problem:

@@ -10,6 +10,9 @@ draining is cancelled by another owner epoch.
 Every change ends with `settle`: state partitions without an owner get one, those of draining nodes move away, and the
 rest is balanced with the fewest moves. Partitions of an expired node stay, because their data is on its disk. The
 number of concurrent moves is limited, so that nodes have capacity to serve the other partitions.
+
+In the kafka engine the rows are in the existing cluster, so every move is a switch to a new owner, with a new owner
+epoch, and those of an expired node get another owner at once.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from kshare_coordinator.machine import records
+from kshare_coordinator.machine.catalog import placement
+from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.commands import (
     CatalogChanged,
     CompleteStatePartitionMove,
@@ -31,6 +36,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
 MOVES_AT_ONCE = 4
+NO_OWNER = -1
 NO_INCARNATION = "-"
 
 Owner = pb.StatePartitionOwner
@@ -39,10 +45,19 @@ CompleteResponse = pb.CompleteStatePartitionMoveResponse
 
 
 def settle(
-    owners: Mapping[int, Owner], count: int, live: Collection[int], draining: Collection[int], owner_epoch: int
+    owners: Mapping[int, Owner],
+    count: int,
+    live: Collection[int],
+    draining: Collection[int],
+    owner_epoch: int,
+    *,
+    data_is_local: bool = True,
 ) -> list[Owner]:
     """The owners that change; `live` are the live share coordinators, `draining` the draining ones."""
     draft = _Draft(owners, owner_epoch)
+    if not data_is_local:
+        draft.spread(count, placement.takers(sorted(live), sorted(draining)))
+        return [draft.owners[state_partition] for state_partition in sorted(draft.changed)]
     takers = sorted(node_id for node_id in live if node_id not in draining)
     for state_partition, owner in sorted(owners.items()):
         if owner.is_moving and owner.moving_to_node_id not in takers:
@@ -88,6 +103,12 @@ class _Draft:
         self._put(
             Owner(state_partition=state_partition, node_id=node_id, given_up_epoch=self._given_up(state_partition))
         )
+
+    def spread(self, count: int, takers: Sequence[int]) -> None:
+        """The owners of the kafka engine."""
+        known = {number: self.owners[number].node_id if number in self.owners else NO_OWNER for number in range(count)}
+        for state_partition, node_id in placement.spread(known, takers).items():
+            self.give(state_partition, node_id)
 
     def replace_lost_owner(self, state_partition: int, node_id: int) -> None:
         """The owner is given up; the new one begins without any state."""
@@ -156,14 +177,15 @@ def draining_nodes(state: CoordinatorState) -> list[int]:
 
 
 def settled(
-    state: CoordinatorState, live: Collection[int], draining: Collection[int], owner_epoch: int
+    state: CoordinatorState, engine: Engine, live: Collection[int], draining: Collection[int], owner_epoch: int
 ) -> list[Record]:
     """Records that bring the state partitions to where they belong, or a step nearer."""
-    changed = settle(state.state_partitions, state.state_partition_count, live, draining, owner_epoch)
+    count = state.state_partition_count
+    changed = settle(state.state_partitions, count, live, draining, owner_epoch, data_is_local=engine.data_is_local)
     return [records.state_partition_owner(owner) for owner in changed]
 
 
-def registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]:
+def registration_records(state: CoordinatorState, engine: Engine, node: pb.Node) -> list[Record]:
     """Handles a registered share coordinator; a new process may have state partitions again."""
     draining = draining_nodes(state)
     found: list[Record] = []
@@ -172,13 +194,13 @@ def registration_records(state: CoordinatorState, node: pb.Node) -> list[Record]
         draining.remove(node.node_id)
         found.append(records.cluster_gone(name))
     live = {*state.live_nodes(pb.ROLE_SHARE_COORDINATOR), node.node_id}
-    return found + settled(state, live, draining, node.node_epoch)
+    return found + settled(state, engine, live, draining, node.node_epoch)
 
 
-def expiry_records(state: CoordinatorState, node_id: int) -> list[Record]:
-    """Cancels moves to a share coordinator whose lease ended."""
+def expiry_records(state: CoordinatorState, engine: Engine, node_id: int) -> list[Record]:
+    """Cancels moves to a share coordinator whose lease ended; in the kafka engine others take over what it owned."""
     live = [other for other in state.live_nodes(pb.ROLE_SHARE_COORDINATOR) if other != node_id]
-    found = settled(state, live, draining_nodes(state), state.epoch_counter + 1)
+    found = settled(state, engine, live, draining_nodes(state), state.epoch_counter + 1)
     return _with_epoch(state, found)
 
 
@@ -225,7 +247,9 @@ def decide_complete_move(
 
 
 @decides(DrainShareCoordinator)
-def decide_drain(state: CoordinatorState, command: DrainShareCoordinator) -> Decision[Record, DrainResponse, Effect]:
+def decide_drain(
+    state: CoordinatorState, command: DrainShareCoordinator, engine: Engine
+) -> Decision[Record, DrainResponse, Effect]:
     """Starts or cancels the drain of a share coordinator; KafkaError INVALID_REQUEST if it is not possible."""
     node_id, undo = command.request.node_id, command.request.undo
     name = f"{records.DRAINING_SHARE_COORDINATOR}{node_id}"
@@ -234,22 +258,24 @@ def decide_drain(state: CoordinatorState, command: DrainShareCoordinator) -> Dec
     if undo is (name not in state.texts):  # nothing new
         return Decision((), DrainResponse(state_partitions_left=left))
     if not undo:
-        _check_can_drain(node_id, left, live, draining_nodes(state))
+        _check_can_drain(engine, node_id, left, live, draining_nodes(state))
     node = state.nodes.get((pb.ROLE_SHARE_COORDINATOR, node_id))
     incarnation = NO_INCARNATION if node is None else node.incarnation
     draining = [other for other in draining_nodes(state) if other != node_id]
     if not undo:
         draining.append(node_id)
     found = [records.cluster_gone(name) if undo else records.cluster_text(name, incarnation)]
-    found += _with_epoch(state, settled(state, live, draining, state.epoch_counter + 1))
+    found += _with_epoch(state, settled(state, engine, live, draining, state.epoch_counter + 1))
     found.append(records.cluster_number(records.CATALOG_VERSION, state.version + 1))
     return Decision(found, DrainResponse(state_partitions_left=left), (CatalogChanged(nodes=True),))
 
 
-def _check_can_drain(node_id: int, left: int, live: Sequence[int], draining: Sequence[int]) -> None:
+def _check_can_drain(engine: Engine, node_id: int, left: int, live: Sequence[int], draining: Sequence[int]) -> None:
     problem = None
     if node_id not in live:
-        problem = f"it is not live, and its {left} state partitions are on its disk" if left else "it is not registered"
+        problem = "it is not registered"
+        if left and engine.data_is_local:
+            problem = f"it is not live, and its {left} state partitions are on its disk"
     elif left and not any(other != node_id and other not in draining for other in live):
         problem = f"no other live share coordinator can take its {left} state partitions"
     if problem:
