@@ -1,4 +1,4 @@
-"""The contract of a MetadataStore: RocksDB, memory, the model of etcd and a real etcd."""
+"""The contract of a MetadataStore: RocksDB, memory, etcd and its model, Kafka and its model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
 from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember, MetadataStore
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
+from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from support.metadata.etcd_backends import Backend, play_on, until
+from support.metadata.upstream_backends import UpstreamBackend, play_on_upstream
+from support.upstream.faulty_upstream import FaultyUpstream
 
 FAMILY = "coordinator"
 PARTITIONS = 3
@@ -25,7 +28,7 @@ MEMBER = CoordinatorMember(7, "life", "127.0.0.1:1")
 LIMITS = {"journal_limit": 4, "value_bytes_limit": 100}
 OpenStore = Callable[[], MetadataStore]
 Scene = Callable[[OpenStore], Awaitable[None]]
-KINDS = ["rocksdb", "memory", "model of etcd", "etcd"]
+KINDS = ["rocksdb", "memory", "model of etcd", "etcd", "model of kafka", "kafka"]
 
 
 def partition_of(row: Write) -> int:
@@ -45,6 +48,23 @@ def play(kind: str, scene: Scene) -> None:
             )
 
         play_on("etcd" if kind == "etcd" else "memory", with_etcd)
+        return
+    if "kafka" in kind:
+
+        async def with_upstream(backend: UpstreamBackend) -> None:
+            await scene(
+                lambda: UpstreamMetadataStore(
+                    FaultyUpstream(backend.client()),
+                    topic_prefix=backend.topic_prefix,
+                    lease_ms=2_000,
+                    now_ms=lambda: 0,
+                    group_partitions=PARTITIONS,
+                    journal_limit=4,
+                    piece_bytes=100,
+                )
+            )
+
+        play_on_upstream("kafka" if kind == "kafka" else "memory", with_upstream)
         return
 
     async def main(open_store: OpenStore) -> None:
@@ -158,7 +178,7 @@ def appends(draw: st.DrawFn) -> list[Append]:
     return draw(st.lists(st.fixed_dictionaries({}, optional={p: writes(p) for p in (-1, 0, 1, 2)}), max_size=30))
 
 
-@pytest.mark.parametrize("kind", ["memory", "model of etcd"])
+@pytest.mark.parametrize("kind", ["memory", "model of etcd", "model of kafka"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_rows_are_those_of_a_dictionary(kind: str, data: st.DataObject) -> None:

@@ -75,10 +75,8 @@ def real_etcd(*arguments: str) -> Iterator[EtcdServer]:
     with tempfile.TemporaryDirectory(dir=_quick_folder()) as folder:
         server = EtcdServer(Path(folder), arguments=arguments)
         try:
-            with MachineStalls() as stalls:
-                token = _stalls.set(stalls)
+            with MachineStalls() as stalls, machine_stalls(stalls):
                 yield server
-                _stalls.reset(token)
         finally:
             server.stop()
 
@@ -91,6 +89,14 @@ def _quick_folder() -> str | None:
 
 _stalls: ContextVar[MachineStalls | None] = ContextVar("stalls", default=None)
 """Of the machine, while a real etcd runs."""
+
+
+@contextmanager
+def machine_stalls(stalls: MachineStalls) -> Iterator[None]:
+    """Makes `allowed_s` add what the machine took."""
+    token = _stalls.set(stalls)
+    yield
+    _stalls.reset(token)
 
 
 def allowed_s(bound_s: float, *, since: float) -> float:

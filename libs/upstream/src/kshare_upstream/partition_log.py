@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import ConnectionLost
-from kshare_upstream.port import LeaderUnknown, Upstream, UpstreamPartitionName
+from kshare_upstream.port import REQUESTS, LeaderUnknown, Upstream, UpstreamPartitionName
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.delete_records import (
     DeleteRecordsPartition,
@@ -101,12 +101,23 @@ class Records:
 
 
 class PartitionLog:
-    """One partition; `deadline_ms` is how long a call repeats its request."""
+    """One partition; `deadline_ms` is how long a call repeats its request.
 
-    def __init__(self, upstream: Upstream, at: UpstreamPartitionName, *, deadline_ms: int = 30_000) -> None:
+    Reads have the connection of `read_purpose`: one that waits for records delays the requests behind it.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        at: UpstreamPartitionName,
+        *,
+        deadline_ms: int = 30_000,
+        read_purpose: str = REQUESTS,
+    ) -> None:
         self.at = at
         self._upstream = upstream
         self._deadline_ms = deadline_ms
+        self._read_purpose = read_purpose
 
     async def append(self, batch: bytes) -> int:
         """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown."""
@@ -139,7 +150,9 @@ class PartitionLog:
                 session_epoch=-1,
                 topics=[FetchTopic(topic=self.at.topic, partitions=[wanted])],
             )
-            answer = await self._upstream.ask_broker(node_id, request, FETCH, wait_ms=wait_ms)
+            answer = await self._upstream.ask_broker(
+                node_id, request, FETCH, wait_ms=wait_ms, purpose=self._read_purpose
+            )
             self._check(answer.error_code, "Fetch")
             (partition,) = answer.responses[0].partitions
             self._check(partition.error_code, "Fetch")

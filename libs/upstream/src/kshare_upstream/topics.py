@@ -16,6 +16,8 @@ DELETE_TOPICS = VersionRange(1, 6)
 TIMEOUT_MS = 30_000
 HIGHEST_REPLICATION_FACTOR = 3
 """Unless kshare.upstream.topic.replication.factor says otherwise."""
+MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default, for brokers that have another one."""
 
 
 def replication_factor(broker_count: int, wanted: int = HIGHEST_REPLICATION_FACTOR) -> int:
@@ -35,6 +37,7 @@ def durable_configs(replicas: int) -> dict[str, str]:
         "min.insync.replicas": str(max(1, replicas - 1)),
         "unclean.leader.election.enable": "false",
         "compression.type": "producer",
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
     }
 
 

@@ -40,9 +40,9 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
         return CoordinatorNode(
             environment=environment, network=network, settings=node_settings, open_upstream=open_upstream
         )
-    _check_address(settings)
+    _check_address(settings, configs.text("kshare.metadata.store"))
     try:
-        store = open_metadata_store(environment, configs, partition_of_row)
+        store = open_metadata_store(environment, configs, partition_of_row, open_upstream=open_upstream)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error
     return CoordinatorNode(
@@ -54,13 +54,13 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
     )
 
 
-def _check_address(settings: ProcessSettings) -> None:
+def _check_address(settings: ProcessSettings, store: str) -> None:
     """SettingsError if other nodes would get an address that means every interface."""
     host = settings.listen.rpartition(":")[0].strip("[]")
     if settings.advertised_address is None and host in EVERY_INTERFACE:
         text = (
             f"--listen is {settings.listen}, which is not an address at which others can reach this coordinator; with "
-            "kshare.metadata.store=etcd --advertised-address must say it, as in coordinator-1:9100"
+            f"kshare.metadata.store={store} --advertised-address must say it, as in coordinator-1:9100"
         )
         raise SettingsError(text)
 

@@ -78,7 +78,7 @@ class CoordinatorNode:
     """The whole role, as a process, `--single-process` and the simulation build it.
 
     `open_store` opens the metadata store; None opens the one that the configs name. `open_upstream` makes the client of
-    the existing cluster; needed with kshare.engine=kafka.
+    the existing cluster; needed with kshare.engine=kafka and with kshare.metadata.store=kafka.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class CoordinatorNode:
             store = self._open_store()
         else:
             environment = replace(self._environment, open_store=self._open_own_store)
-            store = open_metadata_store(environment, configs, partition_of_row)
+            store = open_metadata_store(environment, configs, partition_of_row, open_upstream=self._open_upstream)
         core = self._core = Core(
             store=store,
             clock=self._environment.clock,

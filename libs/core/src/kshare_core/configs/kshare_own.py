@@ -35,7 +35,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         1,
         low=1,
         high=50,
-        text="How many coordinators `kshare up` runs; more than one need kshare.metadata.store=etcd.",
+        text="How many coordinators `kshare up` runs; more than one need kshare.metadata.store=etcd or kafka.",
     ),
     long(
         "kshare.gateway.cache.bytes",
@@ -302,8 +302,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         5_000,
         low=2_000,
         high=600_000,
-        text="How long a coordinator may answer after etcd last heard from it; when it dies, others take over after "
-        "this time. Only with kshare.metadata.store=etcd.",
+        text="How long a coordinator may answer after etcd, or the topic of the metadata, last had a record from it; "
+        "when it dies, others take over after this time. Only with kshare.metadata.store=etcd or kafka.",
     ),
 )
 

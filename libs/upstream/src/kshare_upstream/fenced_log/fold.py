@@ -49,7 +49,8 @@ class Fold:
         self.has_resigned = False
         self.end_offset = 0
         """The offset after the last batch."""
-        self._producer_id = -1
+        self.producer_id = -1
+        """The producer id of the batches that count from here on."""
 
     def take(self, batch: CountedBatch) -> bool:
         """Takes the next batch; whether it is data that counts. NotAFencedLog; UnknownControlRecord; KafkaError."""
@@ -59,14 +60,14 @@ class Fold:
         if record is None:
             if self.claim is None:
                 raise NotAFencedLog(f"the batch at offset {header.base_offset} is before every claim")
-            return header.producer_id == self._producer_id
+            return header.producer_id == self.producer_id
         is_beginning = self.claim is None and record.kind is not ControlKind.RESIGN
         if is_beginning or (record.kind is ControlKind.CLAIM and self.would_win(record.claim)):
             self.claim = record.claim
             self.claimed_at = header.base_offset
             self.has_resigned = False
-            self._producer_id = header.producer_id
-        elif record.kind is ControlKind.RESIGN and header.producer_id == self._producer_id:
+            self.producer_id = header.producer_id
+        elif record.kind is ControlKind.RESIGN and header.producer_id == self.producer_id:
             self.has_resigned = True
         return False
 

@@ -10,8 +10,10 @@ from kshare_coordinator.metadata.etcd.settings import EtcdSettings, etcd_setting
 from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
 from kshare_coordinator.metadata.port import MetadataStore
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
+from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_runtime.ports import Environment, Write
+from kshare_upstream.port import OpenUpstream
 
 STORE_NAME = "coordinator"
 FAMILY = "coordinator"
@@ -26,18 +28,29 @@ def open_metadata_store(
     partition_of: Callable[[Write], int],
     *,
     connect: Callable[[EtcdSettings, int], Etcd] | None = None,
+    open_upstream: OpenUpstream | None = None,
 ) -> MetadataStore:
     """The store that `kshare.metadata.store` names; StorageFailure or InvalidConfig if it cannot be opened.
 
     `partition_of` gives the partition of metadata of a row: CATALOG, or 0 to GROUP_PARTITIONS - 1. `connect` makes a
     client of etcd from its settings and the time limit of a call in milliseconds; by default a gRPC client.
+    `open_upstream` makes the client of the existing cluster.
     """
-    if configs.text("kshare.metadata.store") == "rocksdb":
+    name, lease_ms = configs.text("kshare.metadata.store"), configs.integer("kshare.coordinator.lease.ms")
+    if name == "rocksdb":
         return RocksDbMetadataStore(environment.open_store(STORE_NAME), FAMILY, partition_of)
+    if name == "kafka":
+        assert open_upstream is not None, "kshare.metadata.store=kafka needs the client of the existing cluster"
+        return UpstreamMetadataStore(
+            open_upstream(),
+            topic_prefix=configs.text("kshare.upstream.topic.prefix"),
+            wanted_replicas=configs.integer("kshare.upstream.topic.replication.factor"),
+            lease_ms=lease_ms,
+            now_ms=environment.clock.now_ms,
+        )
     prefix = configs.text("kshare.metadata.etcd.prefix")
     if not prefix:
         raise InvalidConfig("kshare.metadata.etcd.prefix must not be empty; /kshare/ is the usual one")
-    lease_ms = configs.integer("kshare.coordinator.lease.ms")
     settings, time_limit_ms = etcd_settings(configs), lease_ms // CALLS_PER_LEASE
     etcd = GrpcEtcd(settings, time_limit_ms=time_limit_ms) if connect is None else connect(settings, time_limit_ms)
     return EtcdMetadataStore(etcd, prefix=prefix, lease_ms=lease_ms)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$kshare/v1/coordinator_metadata.proto\x12\tkshare.v1\"K\n\x0eMetadataMember\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x13\n\x0brpc_address\x18\x03 \x01(\t\"5\n\rMetadataOwner\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"J\n\rMetadataWrite\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x12\n\x05value\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\":\n\x0eMetadataWrites\x12(\n\x06writes\x18\x01 \x03(\x0b\x32\x18.kshare.v1.MetadataWrite\"I\n\x14MetadataJournalEntry\x12\x11\n\tappend_id\x18\x01 \x01(\t\x12\x0e\n\x06writes\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x05\"b\n\x0cMetadataHead\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\x05\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x03\x12\x16\n\x0esnapshot_bytes\x18\x04 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$kshare/v1/coordinator_metadata.proto\x12\tkshare.v1\"K\n\x0eMetadataMember\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x13\n\x0brpc_address\x18\x03 \x01(\t\"5\n\rMetadataOwner\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"J\n\rMetadataWrite\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x12\n\x05value\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\":\n\x0eMetadataWrites\x12(\n\x06writes\x18\x01 \x03(\x0b\x32\x18.kshare.v1.MetadataWrite\"I\n\x14MetadataJournalEntry\x12\x11\n\tappend_id\x18\x01 \x01(\t\x12\x0e\n\x06writes\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x05\"b\n\x0cMetadataHead\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\x05\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x03\x12\x16\n\x0esnapshot_bytes\x18\x04 \x01(\x03\"\xcc\x01\n\x11MetadataLogRecord\x12/\n\x04kind\x18\x01 \x01(\x0e\x32!.kshare.v1.MetadataLogRecord.Kind\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\r\n\x05piece\x18\x03 \x01(\x05\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12\x10\n\x08replaces\x18\x06 \x01(\x08\"6\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\n\n\x06\x41PPEND\x10\x01\x12\x0c\n\x08SNAPSHOT\x10\x02\"N\n\x0fMetadataLogPart\x12\x11\n\tpartition\x18\x01 \x01(\x11\x12(\n\x06writes\x18\x02 \x03(\x0b\x32\x18.kshare.v1.MetadataWrite\">\n\x11MetadataLogWrites\x12)\n\x05parts\x18\x01 \x03(\x0b\x32\x1a.kshare.v1.MetadataLogPart\"M\n\x11MetadataLogMember\x12)\n\x06member\x18\x01 \x01(\x0b\x32\x19.kshare.v1.MetadataMember\x12\r\n\x05stops\x18\x02 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,4 +43,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_METADATAJOURNALENTRY']._serialized_end=392
   _globals['_METADATAHEAD']._serialized_start=394
   _globals['_METADATAHEAD']._serialized_end=492
+  _globals['_METADATALOGRECORD']._serialized_start=495
+  _globals['_METADATALOGRECORD']._serialized_end=699
+  _globals['_METADATALOGRECORD_KIND']._serialized_start=645
+  _globals['_METADATALOGRECORD_KIND']._serialized_end=699
+  _globals['_METADATALOGPART']._serialized_start=701
+  _globals['_METADATALOGPART']._serialized_end=779
+  _globals['_METADATALOGWRITES']._serialized_start=781
+  _globals['_METADATALOGWRITES']._serialized_end=843
+  _globals['_METADATALOGMEMBER']._serialized_start=845
+  _globals['_METADATALOGMEMBER']._serialized_end=922
 # @@protoc_insertion_point(module_scope)
