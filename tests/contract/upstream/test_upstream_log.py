@@ -13,7 +13,9 @@ from confluent_kafka import Producer
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.share.log_slices import read_slice
 from kshare_leader.upstream.log_fetcher import FetchLimits, LogFetcher
+from kshare_leader.upstream.problems import Problems
 from kshare_leader.upstream.upstream_log import UpstreamLog
+from kshare_leader.upstream.window import WindowBudget
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
 from kshare_upstream.topics import create_topic, durable_configs
@@ -29,19 +31,30 @@ LIMIT_S = 30
 class Reading:
     """A log, the fetcher that fills it, and a reader that waits for what is not there yet."""
 
-    def __init__(self, upstream: Upstream, at: UpstreamPartitionName, window_limit_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self, upstream: Upstream, at: UpstreamPartitionName, topic_id: bytes, window_limit_bytes: int = WINDOW_BYTES
+    ) -> None:
         self.upstream = upstream
         self.partition = PartitionLog(upstream, at, deadline_ms=10_000)
         self.problems: list[str] = []
+        self.truncated_at: list[int] = []
         limits = FetchLimits(max_partition_fetch_bytes=5_000)
-        self.fetcher = LogFetcher(upstream, limits, self.problems.append)
+        self.fetcher = LogFetcher(upstream, limits, Problems(self.problems.append, lambda: 0), self.examine)
         self.log = UpstreamLog(
-            TopicPartition(bytes(16), at.partition),
+            TopicPartition(topic_id, at.partition),
             self.partition,
             window_limit_bytes=window_limit_bytes,
             now_ms=lambda: int(time.monotonic() * 1000),
             on_demand=self.fetcher.demand,
+            budget=WindowBudget(window_limit_bytes),
         )
+
+    async def examine(self, log: UpstreamLog) -> None:
+        offset = await log.find_truncation()
+        if offset is not None:
+            self.truncated_at.append(offset)
+            self.fetcher.remove(log)
+        self.fetcher.examination_ended(log)
 
     async def start(self) -> None:
         await self.log.open()
@@ -81,7 +94,8 @@ def run(bootstrap: str, body: Callable[[Reading], Awaitable[None]], **settings: 
         async with opened(bootstrap) as upstream:
             topic = f"t-{uuid4().hex}"
             assert await create_topic(upstream, topic, partitions=1, replicas=1, configs=durable_configs(1))
-            reading = Reading(upstream, UpstreamPartitionName(topic, 0), **settings)
+            topic_id = (await upstream.describe([topic])).topics[topic].topic_id
+            reading = Reading(upstream, UpstreamPartitionName(topic, 0), topic_id, **settings)
             try:
                 await body(reading)
             finally:
@@ -170,25 +184,12 @@ def test_leader_epochs_are_those_of_the_log() -> None:
         reading.upstream.elect(at, 8)
         await reading.append(b"d")
         assert await reading.values(0, 4) == [b"a", b"b", b"c", b"d"]
-        assert reading.log.leader_epochs == [(0, 0), (3, 2), (7, 3), (8, 3)]
+        assert reading.log.leader_epochs == [(0, 0), (3, 2), (8, 3)]
         await reading.partition.delete_before(2)
         await reading.log.open()
-        assert reading.log.leader_epochs == [(3, 2), (7, 3), (8, 3)]
+        assert reading.log.leader_epochs == [(3, 2), (8, 3)]
 
     run(IN_MEMORY, body)
-
-
-class Committed:
-    """The log as `read_slice` reads it for a group with isolation level read_committed."""
-
-    def __init__(self, log: UpstreamLog) -> None:
-        self._log = log
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._log, name)
-
-    def read(self, fetch_offset: int, max_bytes: int) -> object:
-        return self._log.read(fetch_offset, max_bytes, read_committed=True)
 
 
 @pytest.mark.parametrize("ends", [("commit", "abort", "commit", "abort"), ("abort", "abort"), ("commit",)])
@@ -213,7 +214,7 @@ def test_aborted_records_are_left_out_for_readers_of_committed_ones(kafka: str, 
         async with asyncio.timeout(LIMIT_S):
             while offset < reading.log.high_watermark:
                 arrived.clear()
-                piece = read_slice(Committed(reading.log), offset, 1 << 20, read_committed=True)  # type: ignore[arg-type]
+                piece = read_slice(reading.log, offset, 1 << 20, read_committed=True)
                 if piece is None:
                     await arrived.wait()
                     continue

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import BrokerAddress, ConnectionLost
-from kshare_upstream.partition_log import EARLIEST_TIMESTAMP
+from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kshare_upstream.port import REQUESTS, AResponse, Broker, ClusterView, LeaderUnknown, PartitionLeader, Topic
 from kshare_upstream.port import UpstreamPartitionName as Name
 from kshare_wire.api_versions import VersionRange
@@ -22,7 +22,7 @@ from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
 from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
 from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
-from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest
+from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
 from kshare_wire.generated.requests.list_offsets import ListOffsetsRequest
 from kshare_wire.generated.requests.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -39,7 +39,13 @@ from kshare_wire.generated.responses.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from kshare_wire.generated.responses.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kshare_wire.generated.responses.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from kshare_wire.generated.responses.fetch import EpochEndOffset as DivergingEpoch
 from kshare_wire.generated.responses.init_producer_id import InitProducerIdResponse
 from kshare_wire.generated.responses.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -84,6 +90,8 @@ class Flaws:
     """Error codes of the next requests of a kind; the request has no effect then."""
     losing: list[type[Request[Any]]] = field(default_factory=list)
     """Requests that take effect, and whose connection is then lost."""
+    is_away: bool = False
+    """Whether no connection can be made."""
 
 
 @dataclass(slots=True)
@@ -97,6 +105,10 @@ class MemoryLog:
     """Each leader epoch with the offset where it began."""
     sequences: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Base sequence and base offset of the newest batches, by producer id."""
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    """Producer id, first and last offset of aborted transactions, which a test says."""
+    open_from: int | None = None
+    """The last stable offset while a transaction is open, which a test says."""
 
 
 class MemoryUpstream:
@@ -106,9 +118,12 @@ class MemoryUpstream:
         self.flaws = Flaws()
         self.configs = dict(configs or {})
         self.logs: dict[Name, MemoryLog] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        """A topic that is made again gets another id."""
         self.leader_lookups = 0
         self._versions = {key: VersionRange(0, highest) for key, highest in versions.items()}
         self._last_producer_id = 1000
+        self._topics_made = 0
         self._known_leaders: set[Name] = set()
         self._appended = asyncio.Event()
         self._handlers: dict[type[Request[Any]], Callable[[Any, int | None], object]] = {
@@ -123,7 +138,12 @@ class MemoryUpstream:
             OffsetForLeaderEpochRequest: self._offset_for_leader_epoch,
         }
 
+    def _check_reachable(self) -> None:
+        if self.flaws.is_away:
+            raise ConnectionLost("memory:9092 cannot be reached")
+
     async def describe(self, topics: Sequence[str] | None) -> ClusterView:
+        self._check_reachable()
         names = sorted({name.topic for name in self.logs}) if topics is None else topics
         broker = Broker(NODE_ID, BrokerAddress("memory", 9092))
         return ClusterView("memory", NODE_ID, {NODE_ID: broker}, {name: self._topic(name) for name in names})
@@ -147,8 +167,10 @@ class MemoryUpstream:
         purpose: str = REQUESTS,
     ) -> AResponse:
         assert node_id == NODE_ID and served.minimum <= self._versions[request.API_KEY].maximum
+        self._check_reachable()
         if isinstance(request, FetchRequest):
             await self._wait_for_records(request)
+            self._check_reachable()
         planned = self.flaws.errors.get(type(request), [])
         answer = self._handlers[type(request)](request, planned.pop(0) if planned else None)
         if type(request) in self.flaws.losing:
@@ -157,11 +179,28 @@ class MemoryUpstream:
         return cast(AResponse, answer)
 
     def elect(self, at: Name, leader_epoch: int) -> None:
-        """A new leader of a partition, in this epoch."""
+        """A new leader of a partition, in this epoch; those that wrote nothing are forgotten (LeaderEpochFileCache)."""
         log = self.logs[at]
+        log.leader_epochs = [each for each in log.leader_epochs if each[1] < log.end]
         log.leader_epochs.append((leader_epoch, log.end))
 
+    def lose_newest(self, at: Name, count: int) -> int:
+        """Drops the newest batches, as an unclean leader election does; returns how many there were."""
+        log = self.logs[at]
+        lost = log.batches[-count:]
+        del log.batches[-count:]
+        if lost:
+            log.end = lost[0][0].base_offset
+        for seen in log.sequences.values():
+            seen[:] = [each for each in seen if each[1] < log.end]
+        log.leader_epochs.append((log.leader_epochs[-1][0] + 1, log.end))
+        return len(lost)
+
+    async def close(self) -> None:
+        """Nothing is connected."""
+
     async def leader_of(self, at: Name) -> int:
+        self._check_reachable()
         if at not in self._known_leaders:
             self.leader_lookups += 1
             if at not in self.logs:
@@ -177,7 +216,7 @@ class MemoryUpstream:
         code = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Topic(
             name,
-            name.encode()[:16].ljust(16),
+            self.topic_ids.get(name, bytes(16)),
             {each: PartitionLeader(NODE_ID, self.logs[Name(name, each)].leader_epochs[-1][0]) for each in partitions},
             code,
         )
@@ -214,27 +253,48 @@ class MemoryUpstream:
         topics = [
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[self._fetched(Name(topic.topic, each.partition), each, error) for each in topic.partitions],
+                topic_id=topic.topic_id,
+                partitions=[self._fetched(topic, each, request.isolation_level, error) for each in topic.partitions],
             )
             for topic in request.topics
         ]
         return FetchResponse(responses=topics)
 
-    def _fetched(self, at: Name, wanted: FetchPartition, error: int | None) -> PartitionData:
+    def _fetched(
+        self, topic: FetchTopic, wanted: FetchPartition, isolation_level: int, error: int | None
+    ) -> PartitionData:
+        at = Name(topic.topic, wanted.partition)
+        if topic.topic_id not in (bytes(16), self._topic(topic.topic).topic_id):
+            return PartitionData(partition_index=at.partition, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
         if at not in self.logs:
             return PartitionData(partition_index=at.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log = self.logs[at]
         offset, code = wanted.fetch_offset, error or ErrorCode.NONE
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = _end_of_epoch(log, wanted.last_fetched_epoch)
+            if epoch == -1:
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif epoch < wanted.last_fetched_epoch or end < offset:
+                diverging = DivergingEpoch(epoch=epoch, end_offset=end)
+                return PartitionData(partition_index=at.partition, high_watermark=log.end, diverging_epoch=diverging)
         if not log.start <= offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         found = [data for header, data in log.batches if header.base_offset + header.last_offset_delta >= offset]
+        if isolation_level:
+            stable = log.end if log.open_from is None else log.open_from
+            found = [data for data in found if read_header(data).base_offset < stable]
         data = b"" if code else b"".join(found)[: max(wanted.partition_max_bytes, len(found[0]) if found else 0)]
         return PartitionData(
             partition_index=at.partition,
             error_code=code,
             high_watermark=log.end,
-            last_stable_offset=log.end,
+            last_stable_offset=log.end if log.open_from is None else log.open_from,
             log_start_offset=log.start,
+            aborted_transactions=[
+                AbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first, last in log.aborted
+                if isolation_level and last >= offset
+            ],
             records=[memoryview(data)],
         )
 
@@ -242,7 +302,7 @@ class MemoryUpstream:
         """Until a partition has what is asked for, an error, or the wait's end."""
         wanted = [(Name(topic.topic, each.partition), each) for topic in request.topics for each in topic.partitions]
         deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
-        while all(at in self.logs and self.logs[at].end == each.fetch_offset for at, each in wanted):
+        while all(self._readable_end(at, request.isolation_level) == each.fetch_offset for at, each in wanted):
             self._appended.clear()
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
@@ -251,18 +311,39 @@ class MemoryUpstream:
                 async with asyncio.timeout(left_s):
                     await self._appended.wait()
 
+    def _readable_end(self, at: Name, isolation_level: int) -> int:
+        """-1 for a partition that is not there."""
+        log = self.logs.get(at)
+        if log is None:
+            return -1
+        return log.open_from if isolation_level and log.open_from is not None else log.end
+
     def _list_offsets(self, request: ListOffsetsRequest, error: int | None) -> ListOffsetsResponse:
-        (topic,) = request.topics
-        (wanted,) = topic.partitions
-        log = self.logs[Name(topic.name, wanted.partition_index)]
-        offset = log.start if wanted.timestamp == EARLIEST_TIMESTAMP else log.end
-        if wanted.timestamp >= 0:  # a batch has records of one time here
-            later = [header for header, _ in log.batches if header.max_timestamp_ms >= wanted.timestamp]
-            offset = later[0].base_offset if later else -1
-        result = ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, error_code=error or 0, offset=-1 if error else offset
+        topics = [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    self._offset_at(Name(topic.name, each.partition_index), each.timestamp, request, error)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return ListOffsetsResponse(topics=topics)
+
+    def _offset_at(
+        self, at: Name, timestamp: int, request: ListOffsetsRequest, error: int | None
+    ) -> ListOffsetsPartitionResponse:
+        log, found_ms = self.logs[at], -1
+        offset = log.start if timestamp == EARLIEST_TIMESTAMP else log.end
+        if timestamp == LATEST_TIMESTAMP and request.isolation_level and log.open_from is not None:
+            offset = log.open_from
+        if timestamp >= 0:  # a batch has records of one time here
+            later = [header for header, _ in log.batches if header.max_timestamp_ms >= timestamp]
+            offset, found_ms = (later[0].base_offset, later[0].max_timestamp_ms) if later else (-1, -1)
+        return ListOffsetsPartitionResponse(
+            partition_index=at.partition, error_code=error or 0, timestamp=found_ms, offset=-1 if error else offset
         )
-        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[result])])
 
     def _delete_records(self, request: DeleteRecordsRequest, error: int | None) -> DeleteRecordsResponse:
         (topic,) = request.topics
@@ -285,6 +366,8 @@ class MemoryUpstream:
         exists = any(at.topic == topic.name for at in self.logs)
         code = error or (ErrorCode.TOPIC_ALREADY_EXISTS if exists else ErrorCode.NONE)
         if not code:
+            self._topics_made += 1
+            self.topic_ids[topic.name] = topic.name.encode()[:12].ljust(12) + self._topics_made.to_bytes(4)
             self.logs |= {Name(topic.name, partition): MemoryLog() for partition in range(topic.num_partitions)}
         return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=code)])
 
@@ -309,15 +392,9 @@ class MemoryUpstream:
     def _offset_for_leader_epoch(
         self, request: OffsetForLeaderEpochRequest, error: int | None
     ) -> OffsetForLeaderEpochResponse:
-        """As LeaderEpochFileCache.endOffsetFor."""
         (topic,) = request.topics
         (wanted,) = topic.partitions
-        log = self.logs[Name(topic.topic, wanted.partition)]
-        later = [start for epoch, start in log.leader_epochs if epoch > wanted.leader_epoch]
-        until = [epoch for epoch, _ in log.leader_epochs if epoch <= wanted.leader_epoch]
-        epoch, end = until[-1] if until else wanted.leader_epoch, later[0] if later else log.end
-        if not later and wanted.leader_epoch != log.leader_epochs[-1][0]:
-            epoch, end = -1, -1
+        epoch, end = _end_of_epoch(self.logs[Name(topic.topic, wanted.partition)], wanted.leader_epoch)
         result = EpochEndOffset(partition=wanted.partition, error_code=error or 0, leader_epoch=epoch, end_offset=end)
         return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=topic.topic, partitions=[result])])
 
@@ -326,3 +403,12 @@ class MemoryUpstream:
         return InitProducerIdResponse(
             error_code=error or 0, producer_id=self._last_producer_id, producer_epoch=0 if not error else -1
         )
+
+
+def _end_of_epoch(log: MemoryLog, wanted: int) -> tuple[int, int]:
+    """As LeaderEpochFileCache.endOffsetFor."""
+    later = [start for epoch, start in log.leader_epochs if epoch > wanted]
+    until = [epoch for epoch, _ in log.leader_epochs if epoch <= wanted]
+    if not later and wanted != log.leader_epochs[-1][0]:
+        return -1, -1
+    return until[-1] if until else wanted, later[0] if later else log.end

@@ -33,7 +33,9 @@ from kshare_wire.generated.requests.produce import PartitionProduceData, Produce
 PRODUCE = VersionRange(3, 9)
 """Topics by name; version 3 has the message format that has sequence numbers."""
 FETCH = VersionRange(11, 12)
-"""Topics by name; version 11 has the client's rack (KIP-392)."""
+"""Topics by name; version 11 has the client's rack (KIP-392), version 12 the epoch of the last record (KIP-595)."""
+FETCH_BY_ID = VersionRange(11, 13)
+"""As FETCH, and topics by id: a topic that was made anew under the same name is another one (KIP-516)."""
 LIST_OFFSETS = VersionRange(2, 8)
 DELETE_RECORDS = VersionRange(0, 2)
 OFFSET_FOR_LEADER_EPOCH = VersionRange(3, 4)
@@ -168,7 +170,12 @@ class PartitionLog:
         With `read_committed` the latest offset is the last stable one.
         """
 
-        async def attempt(node_id: int) -> int:
+        return (await self.find_timestamp(timestamp, read_committed=read_committed))[1]
+
+    async def find_timestamp(self, timestamp: int, *, read_committed: bool = False) -> tuple[int, int]:
+        """As `offset_at`, with the found record's timestamp before the offset; -1 where the broker tells none."""
+
+        async def attempt(node_id: int) -> tuple[int, int]:
             wanted = ListOffsetsPartition(partition_index=self.at.partition, timestamp=timestamp)
             request = ListOffsetsRequest(
                 replica_id=-1,
@@ -178,9 +185,17 @@ class PartitionLog:
             answer = await self._upstream.ask_broker(node_id, request, LIST_OFFSETS)
             (partition,) = answer.topics[0].partitions
             self._check(partition.error_code, "ListOffsets")
-            return partition.offset
+            return partition.timestamp, partition.offset
 
         return await self._repeated(attempt)
+
+    async def topic_id(self) -> bytes:
+        """The id of the topic that has this name now; zero where the cluster has no ids. Refused."""
+        view = await self._upstream.describe([self.at.topic])
+        topic = view.topics[self.at.topic]
+        if topic.error_code:
+            raise Refused(topic.error_code, f"Metadata of topic {self.at.topic}")
+        return topic.topic_id
 
     async def leader_epochs(self, *, limit: int = 32) -> list[tuple[int, int]]:
         """The newest leader epochs, each with the offset of its first record, ascending; Refused, OutcomeUnknown.
@@ -192,17 +207,17 @@ class PartitionLog:
         leader = view.topics[self.at.topic].leaders.get(self.at.partition)
         if leader is None:
             raise OutcomeUnknown(f"partition {self.at} has no leader")
-        newest, _ = await self._end_of_epoch(leader.leader_epoch)
+        newest, _ = await self.end_of_epoch(leader.leader_epoch)
         epochs: list[tuple[int, int]] = []
         while newest >= 0 and len(epochs) < limit:
-            before, start = await self._end_of_epoch(newest - 1) if newest > 0 else (-1, log_start)
+            before, start = await self.end_of_epoch(newest - 1) if newest > 0 else (-1, log_start)
             epochs.append((newest, max(start, log_start)))
             if start <= log_start:
                 break
             newest = before
         return epochs[::-1]
 
-    async def _end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+    async def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The newest epoch up to this one that has records, and the offset after its last record; -1 if unknown."""
 
         async def attempt(node_id: int) -> tuple[int, int]:

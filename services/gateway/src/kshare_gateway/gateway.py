@@ -36,6 +36,7 @@ from kshare_rpc.coordinator_calls import NotCoordinator
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.network import CallFailed, Method, Payload, Request, Response
 from kshare_runtime.ports import Clock
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 
 CALL_TIMEOUT_MS = 10_000
 """Timeout of calls to leaders and the coordinator, beyond the wait that the request itself asks for."""
@@ -62,7 +63,10 @@ class Gateway:
         self.audit = Audit()
         self.throttling = Throttling(self.configs, lambda: self.view.security, loop_ms)
         self.authorizer = configured_authorizer(self.configs, lambda: self.view.security)
-        self.cache = BatchCache(self.configs.integer("kshare.gateway.cache.bytes"))
+        self.cache = BatchCache(
+            self.configs.integer("kshare.gateway.cache.bytes"),
+            epoch_zero_is_any=self.configs.text(ENGINE) != KAFKA,
+        )
         self.metrics = GatewayMetrics()
         self.reassignments = ReassignedPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()

@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from kshare_core.configs import DynamicConfigs
 from kshare_leader.engine.embedded import EmbeddedEngine
+from kshare_leader.engine.kafka import KafkaEngine
 from kshare_leader.engine.port import EngineSurroundings, LeaderEngine
 from kshare_leader.metric_reading import LeaderParts, LeaderSource
 from kshare_leader.metrics import LeaderMetrics
@@ -128,7 +129,10 @@ class LeaderNode:
             metrics=self._metrics,
             report=_logger.warning,
         )
-        return EmbeddedEngine(surroundings)
+        if self._settings.configs.text(ENGINE) != KAFKA:
+            return EmbeddedEngine(surroundings)
+        assert self._open_upstream is not None, f"{ENGINE}={KAFKA} needs a client of the existing cluster"
+        return KafkaEngine(surroundings, self._open_upstream)
 
     async def stop(self, grace_ms: int) -> None:
         """Ends waiting fetches, answers requests in flight for `grace_ms`, then closes everything.

@@ -116,6 +116,15 @@ def test_batches_of_another_leader_epoch_are_other_records() -> None:
     assert cache.size_bytes == 2 * len(found.data)
 
 
+def test_epoch_zero_of_an_existing_cluster_is_an_epoch_like_the_others() -> None:
+    from_older_leaders, of_brokers = BatchCache(1000), BatchCache(1000, epoch_zero_is_any=False)
+    for cache in (from_older_leaders, of_brokers):
+        cache.put(P0, batch_of_epoch(0, 4, 5))
+    assert from_older_leaders.get(P0, 0, 0) is not None and of_brokers.get(P0, 0, 0) is None
+    of_brokers.put(P0, batch_of_epoch(0, 4, 0))
+    assert of_brokers.get(P0, 0, 0) is not None and of_brokers.get(P0, 0, 5) is None
+
+
 def test_how_far_is_cached_ahead() -> None:
     cache = BatchCache(1000)
     for number in (0, 1, 3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition, ConfigTable
-from kshare_core.configs.rows import MAX_INT, integer, listing, password, string
+from kshare_core.configs.rows import MAX_INT, MAX_LONG, integer, listing, long, password, string
 
 PREFIX = "kshare.upstream."
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -49,6 +49,21 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=100,
         high=MAX_INT,
         text="How long a response of a broker is awaited.",
+    ),
+    long(
+        "kshare.upstream.window.bytes",
+        256 * 1024 * 1024,
+        low=1024 * 1024,
+        high=MAX_LONG,
+        text="Record bytes of all partitions that a leader has in memory with kshare.engine=kafka.",
+    ),
+    long(
+        "kshare.upstream.partition.window.bytes",
+        16 * 1024 * 1024,
+        low=64 * 1024,
+        high=MAX_LONG,
+        text="Record bytes of one partition that a leader has in memory for each isolation level; half of them are "
+        "fetched ahead.",
     ),
     string(
         "kshare.upstream.security.protocol",

@@ -129,10 +129,15 @@ class _Partition:
 
 
 class BatchCache:
-    """An LRU cache of record batches. `limit_bytes` counts record bytes."""
+    """An LRU cache of record batches. `limit_bytes` counts record bytes.
 
-    def __init__(self, limit_bytes: int) -> None:
+    `epoch_zero_is_any`: a leader of an older version answers epoch 0 for every batch. An existing cluster's partitions
+    begin with epoch 0, so it is an epoch like the others there.
+    """
+
+    def __init__(self, limit_bytes: int, *, epoch_zero_is_any: bool = True) -> None:
         self._limit_bytes = limit_bytes
+        self._epoch_zero_is_any = epoch_zero_is_any
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._order: OrderedDict[tuple[TopicPartition, int], None] = OrderedDict()
         self.size_bytes = 0
@@ -164,10 +169,12 @@ class BatchCache:
             self._evict()
 
     def get(self, key: TopicPartition, base_offset: int, leader_epoch: int) -> CachedBatch | None:
-        """The batch that was written in `leader_epoch`; 0, from a leader of an older version, matches any epoch."""
+        """The batch that was written in `leader_epoch`."""
         partition = self._partitions.get(key)
         batch = None if partition is None else partition.batches.get(base_offset)
-        if batch is None or leader_epoch not in (0, batch.leader_epoch):
+        if batch is None:
+            return None
+        if leader_epoch != batch.leader_epoch and (leader_epoch or not self._epoch_zero_is_any):
             return None
         self._order.move_to_end((key, base_offset))
         return batch

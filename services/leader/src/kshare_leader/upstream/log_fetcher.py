@@ -2,26 +2,48 @@
 
 A pace is `bulk`, for offsets that are known to be there, which a broker answers at once; or `tail`, where it waits for
 the next record. They have connections of their own, because a broker answers the requests of a connection in order.
+
+A fetch names the leader epoch of the record before its offset, so a broker whose log has another record there says so
+(KIP-595) before any of its records is taken. That, an offset out of range and an unknown topic lead to an examination
+of the log (`examine`), during which it is not fetched.
+
+A leader may name a replica in this node's rack to fetch from (KIP-392); it is fetched from for PREFERRED_MS, or until
+an error. A log with an error is fetched again after a back-off.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_leader.upstream.upstream_log import Fetched, UpstreamLog
-from kshare_upstream.connection import ConnectionLost, NotServed
-from kshare_upstream.partition_log import FETCH, LEADER_CHANGED, OutcomeUnknown, Refused
-from kshare_upstream.port import LeaderUnknown, Upstream, UpstreamPartitionName
-from kshare_upstream.sasl import AuthenticationFailed
+from kshare_leader.upstream.problems import Problems
+from kshare_leader.upstream.upstream_log import NO_ID, UNREACHABLE, Fetched, FetchPosition, UpstreamLog
+from kshare_upstream.partition_log import FETCH, FETCH_BY_ID, LEADER_CHANGED, Refused
+from kshare_upstream.port import Upstream, UpstreamPartitionName
 from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
 from kshare_wire.generated.responses.fetch import FetchResponse, PartitionData
 
 RETRY_BACKOFF_MS = 200
-UNREACHABLE = (ConnectionLost, LeaderUnknown, NotServed, AuthenticationFailed, OutcomeUnknown, Refused)
+RETRY_BACKOFF_MAX_MS = 5_000
+EMPTY_PAUSE_MS = 10
+"""The pause after an answer without records: a broker may not wait, although it was asked to."""
+PREFERRED_MS = 300_000
+"""How long a replica is preferred (metadata.max.age.ms of Kafka's consumer)."""
+NO_REPLICA = -1
+
+_SUSPICIOUS = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Errors after which it is examined whether the log still is the one that was opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,101 +68,196 @@ class _Lane(NamedTuple):
         return f"fetch {'tail' if self.is_tail else 'bulk'} {'committed' if self.read_committed else 'all'}"
 
 
-class LogFetcher:
-    """Fetches for the logs that were added, until `stop`."""
+class _BackOff:
+    """When a log is fetched again after errors; times are the event loop's."""
 
-    def __init__(self, upstream: Upstream, limits: FetchLimits, report: Callable[[str], None]) -> None:
-        """`report` gets a problem when it begins, and when it has changed."""
+    __slots__ = ("attempts", "until_s")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.until_s = 0.0
+
+    def failed(self) -> float:
+        """Returns the pause in seconds."""
+        pause_s = min(RETRY_BACKOFF_MS << min(self.attempts, 10), RETRY_BACKOFF_MAX_MS) / 1000
+        self.attempts += 1
+        self.until_s = asyncio.get_running_loop().time() + pause_s
+        return pause_s
+
+
+class LogFetcher:
+    """Fetches for the logs that were added, until `stop`. `examine` must not raise but for a bug."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        limits: FetchLimits,
+        problems: Problems,
+        examine: Callable[[UpstreamLog], Awaitable[None]],
+    ) -> None:
         self._upstream = upstream
         self._limits = limits
-        self._report = report
+        self._problems = problems
+        self._examine = examine
         self._logs: dict[UpstreamPartitionName, UpstreamLog] = {}
+        self._names: dict[bytes, str] = {}
         self._lanes: dict[_Lane, asyncio.Task[None]] = {}
+        self._wanting: dict[UpstreamLog, None] = {}
+        """The logs that may have something to fetch."""
+        self._backing_off: dict[UpstreamLog, _BackOff] = {}
+        self._examinations: dict[UpstreamLog, asyncio.Task[None]] = {}
+        self._preferred: dict[UpstreamPartitionName, tuple[int, float]] = {}
         self._wanted = asyncio.Event()
         self._dispatch: asyncio.Task[None] | None = None
-        self._problem = ""
 
     def add(self, log: UpstreamLog) -> None:
         self._logs[log.at] = log
+        if log.topic_id != NO_ID:
+            self._names[log.topic_id] = log.at.topic
+        self.demand(log)
 
     def remove(self, log: UpstreamLog) -> None:
-        self._logs.pop(log.at, None)
+        if self._logs.get(log.at) is log:
+            del self._logs[log.at]
+        self._wanting.pop(log, None)
+        self._backing_off.pop(log, None)
+        self._preferred.pop(log.at, None)
+        self._problems.forget(f"partition {log.at}")
 
     def demand(self, log: UpstreamLog) -> None:
         """A log wants to be fetched now."""
+        if log not in self._wanting:
+            self._wanting[log] = None
         self._wanted.set()
 
     def start(self) -> None:
         self._dispatch = asyncio.get_running_loop().create_task(self._run(), name="upstream-fetches")
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._dispatch, *self._lanes.values()) if task is not None]
-        for task in tasks:
+        tasks = [self._dispatch, *self._lanes.values(), *self._examinations.values()]
+        running = [task for task in tasks if task is not None]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
+
+    # Dispatching
 
     async def _run(self) -> None:
         """Starts a lane for what is wanted and not under way; a lane that ends wakes this again."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            for lane, positions in (await self._by_lane()).items():
-                if lane not in self._lanes:
-                    task = asyncio.get_running_loop().create_task(self._fetch(lane, positions), name=lane.purpose)
-                    self._lanes[lane] = task
-                    task.add_done_callback(lambda _, lane=lane: self._lane_ended(lane))  # type: ignore[misc]
+            try:
+                lanes = await self._by_lane()
+            except Exception as bug:  # no log must stay unread because of another one
+                report_contained_bug("the choice of what to fetch from the existing cluster failed unexpectedly", bug)
+                self._wake_later(RETRY_BACKOFF_MS / 1000)
+                continue
+            for lane, positions in lanes.items():
+                task = asyncio.get_running_loop().create_task(self._fetch(lane, positions), name=lane.purpose)
+                self._lanes[lane] = task
+                task.add_done_callback(lambda _, lane=lane: self._lane_ended(lane))  # type: ignore[misc]
 
     def _lane_ended(self, lane: _Lane) -> None:
         self._lanes.pop(lane, None)
         self._wanted.set()
 
-    async def _by_lane(self) -> dict[_Lane, dict[UpstreamLog, int]]:
-        """The offset from which each log is fetched next, by lane."""
-        lanes: dict[_Lane, dict[UpstreamLog, int]] = {}
-        for at, log in list(self._logs.items()):
+    def _wake_later(self, pause_s: float) -> None:
+        asyncio.get_running_loop().call_later(pause_s, self._wanted.set)
+
+    async def _by_lane(self) -> dict[_Lane, dict[UpstreamLog, FetchPosition]]:
+        """What to fetch next of each log, by the lanes that are free."""
+        lanes: dict[_Lane, dict[UpstreamLog, FetchPosition]] = {}
+        for log in list(self._wanting):
+            if log in self._examinations or self._is_backing_off(log):
+                continue
+            is_wanting = False
             for read_committed in (False, True):
                 position = log.next_fetch(read_committed=read_committed)
                 if position is None:
                     continue
+                is_wanting = True
                 try:
-                    node_id = await self._upstream.leader_of(at)
+                    node_id = await self._source_of(log.at)
                 except UNREACHABLE as error:
-                    self._note(str(error))
-                    asyncio.get_running_loop().call_later(RETRY_BACKOFF_MS / 1000, self._wanted.set)
-                    continue
+                    self._failed(log, str(error))
+                    break
                 lane = _Lane(node_id, read_committed, position.is_tail)
-                lanes.setdefault(lane, {})[log] = position.offset
+                if lane not in self._lanes:
+                    lanes.setdefault(lane, {})[log] = position
+            if not is_wanting or log.is_closed:
+                self._wanting.pop(log, None)
         return lanes
 
-    async def _fetch(self, lane: _Lane, positions: dict[UpstreamLog, int]) -> None:
+    def _is_backing_off(self, log: UpstreamLog) -> bool:
+        back_off = self._backing_off.get(log)
+        return back_off is not None and back_off.until_s > asyncio.get_running_loop().time()
+
+    async def _source_of(self, at: UpstreamPartitionName) -> int:
+        """The broker to fetch a partition from: its leader, or the replica that the leader prefers for this rack."""
+        preferred = self._preferred.get(at)
+        if preferred is not None:
+            if asyncio.get_running_loop().time() < preferred[1]:
+                return preferred[0]
+            del self._preferred[at]
+        return await self._upstream.leader_of(at)
+
+    def _failed(self, log: UpstreamLog, problem: str) -> None:
+        """Notes an error of one log, which is fetched again after a back-off, from its leader."""
+        self._preferred.pop(log.at, None)
+        if self._logs.get(log.at) is not log:
+            return
+        self._problems.note(f"partition {log.at}", problem)
+        self._wake_later(self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
+
+    def _succeeded(self, log: UpstreamLog) -> None:
+        if self._backing_off.pop(log, None) is not None:
+            self._problems.solved(f"partition {log.at}")
+
+    # Fetching
+
+    async def _fetch(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition]) -> None:
+        try:
+            await self._fetch_and_take(lane, positions)
+        except Exception as bug:
+            report_contained_bug(f"a fetch from broker {lane.node_id} failed unexpectedly", bug)
+            for log in positions:
+                self._failed(log, repr(bug))
+
+    async def _fetch_and_take(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition]) -> None:
         wait_ms = self._limits.fetch_max_wait_ms if lane.is_tail else 0
+        by_id = all(log.topic_id != NO_ID for log in positions)
         try:
             answer = await self._upstream.ask_broker(
-                lane.node_id, self._request(lane, positions, wait_ms), FETCH, wait_ms=wait_ms, purpose=lane.purpose
+                lane.node_id,
+                self._request(lane, positions, wait_ms),
+                FETCH_BY_ID if by_id else FETCH,
+                wait_ms=wait_ms,
+                purpose=lane.purpose,
             )
         except UNREACHABLE as error:
-            self._note(str(error))
             for log in positions:
-                self._upstream.forget_leader(log.at)
-            await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
+                if log.at not in self._preferred:
+                    self._upstream.forget_leader(log.at)
+                self._failed(log, str(error))
             return
         if answer.error_code:
-            self._note(str(Refused(answer.error_code, f"Fetch at broker {lane.node_id}")))
-            await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
+            problem = str(Refused(answer.error_code, f"Fetch at broker {lane.node_id}"))
+            for log in positions:
+                self._failed(log, problem)
             return
-        if await self._take(lane, positions, answer):
-            self._problem = ""
-        else:
-            await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
+        if not self._take(lane, positions, answer):
+            await asyncio.sleep(EMPTY_PAUSE_MS / 1000)
 
-    def _request(self, lane: _Lane, positions: dict[UpstreamLog, int], wait_ms: int) -> FetchRequest:
-        topics: dict[str, list[FetchPartition]] = {}
-        for log, offset in positions.items():
-            topics.setdefault(log.at.topic, []).append(
+    def _request(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition], wait_ms: int) -> FetchRequest:
+        topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+        for log, position in positions.items():
+            topics.setdefault((log.at.topic, log.topic_id), []).append(
                 FetchPartition(
                     partition=log.at.partition,
-                    fetch_offset=offset,
-                    partition_max_bytes=self._limits.max_partition_fetch_bytes,
+                    fetch_offset=position.offset,
+                    partition_max_bytes=min(self._limits.max_partition_fetch_bytes, max(1, position.max_bytes)),
+                    last_fetched_epoch=position.last_epoch,
                 )
             )
         return FetchRequest(
@@ -149,49 +266,87 @@ class LogFetcher:
             max_bytes=self._limits.fetch_max_bytes,
             isolation_level=int(lane.read_committed),
             session_epoch=-1,
-            topics=[FetchTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
+            topics=[
+                FetchTopic(topic=name, topic_id=topic_id, partitions=partitions)
+                for (name, topic_id), partitions in topics.items()
+            ],
             rack_id=self._limits.client_rack,
         )
 
-    async def _take(self, lane: _Lane, positions: dict[UpstreamLog, int], answer: FetchResponse) -> bool:
-        """Hands the answer to the logs; False where one of them had an error."""
-        is_fine = True
+    def _take(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition], answer: FetchResponse) -> bool:
+        """Hands the answer to the logs; returns whether it had records."""
+        has_records = False
         for topic in answer.responses:
+            name = topic.topic or self._names.get(topic.topic_id, "")
             for partition in topic.partitions:
-                log = self._logs.get(UpstreamPartitionName(topic.topic, partition.partition_index))
+                log = self._logs.get(UpstreamPartitionName(name, partition.partition_index))
                 if log is None or log not in positions:
                     continue
+                has_records |= any(partition.records or ())
                 try:
-                    is_fine &= await self._take_one(lane, log, positions[log], partition)
-                except (KafkaError, *UNREACHABLE) as error:
-                    self._note(f"partition {log.at}: {error}")
-                    is_fine = False
-        return is_fine
+                    self._take_one(lane, log, positions[log], partition)
+                except KafkaError as error:  # its records are damaged
+                    self._failed(log, str(error))
+                # Those that the limit of bytes left out come first next time.
+                if log in self._wanting:
+                    del self._wanting[log]
+                    self._wanting[log] = None
+        return has_records
 
-    async def _take_one(self, lane: _Lane, log: UpstreamLog, offset: int, partition: PartitionData) -> bool:
-        if partition.error_code == ErrorCode.NONE:
-            parts = partition.records or ()
-            aborted = [(each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()]
-            fetched = Fetched(
-                offset,
-                memoryview(parts[0]) if len(parts) == 1 else b"".join(parts),
-                partition.high_watermark,
-                partition.last_stable_offset,
-                partition.log_start_offset,
-                aborted,
-            )
-            log.take(fetched, read_committed=lane.read_committed)
-            return True
-        if partition.error_code in LEADER_CHANGED:
+    def _take_one(self, lane: _Lane, log: UpstreamLog, position: FetchPosition, partition: PartitionData) -> None:
+        code = partition.error_code
+        if code == ErrorCode.NONE:
+            diverging = partition.diverging_epoch
+            if diverging is not None and diverging.end_offset >= 0:
+                self._begin_examination(log)
+                return
+            if partition.preferred_read_replica != NO_REPLICA:
+                until_s = asyncio.get_running_loop().time() + PREFERRED_MS / 1000
+                self._preferred[log.at] = partition.preferred_read_replica, until_s
+            log.take(_fetched(position.offset, partition), read_committed=lane.read_committed)
+            self._succeeded(log)
+            return
+        is_from_replica = log.at in self._preferred
+        if code in LEADER_CHANGED:
             self._upstream.forget_leader(log.at)
-        elif partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            await log.open()  # its beginning was deleted, or it was truncated
-            if offset <= log.high_watermark:
-                return True
-        self._note(str(Refused(partition.error_code, f"Fetch of partition {log.at}")))
-        return False
+        if code in _SUSPICIOUS and not is_from_replica:
+            self._begin_examination(log)
+        if code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._failed(log, str(Refused(code, f"Fetch of partition {log.at}")))
+        self._preferred.pop(log.at, None)  # a replica may be behind its leader
 
-    def _note(self, problem: str) -> None:
-        if problem != self._problem:
-            self._report(problem)
-        self._problem = problem
+    def _begin_examination(self, log: UpstreamLog) -> None:
+        if log not in self._examinations:
+            task = asyncio.ensure_future(self._examine(log))
+            self._examinations[log] = task
+            task.add_done_callback(lambda _: self._examined(log))
+
+    def _examined(self, log: UpstreamLog) -> None:
+        task = self._examinations.pop(log)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            report_contained_bug(f"the examination of partition {log.at} failed unexpectedly", bug)
+            self._failed(log, repr(bug))
+        self._wanted.set()
+
+    def examination_ended(self, log: UpstreamLog, problem: str = "") -> None:
+        """The log stays as it is; it is fetched again after a back-off, lest the broker says the same at once.
+
+        With a `problem` nothing was found out; the next fetch shows the cause again.
+        """
+        if problem:
+            self._failed(log, problem)
+            return
+        self._preferred.pop(log.at, None)
+        self._wake_later(self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
+
+
+def _fetched(offset: int, partition: PartitionData) -> Fetched:
+    parts = partition.records or ()
+    return Fetched(
+        offset,
+        memoryview(parts[0]) if len(parts) == 1 else b"".join(parts),
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+        [(each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()],
+    )

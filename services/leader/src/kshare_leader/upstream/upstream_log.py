@@ -1,30 +1,57 @@
-"""The log of one partition of an existing cluster, as share-partitions read it: `ports.TopicLog` over a window.
+"""The log of one partition of an existing cluster, as share-partitions read it: `ports.ServedLog` over windows.
 
 Reads are synchronous and are answered from memory. What is missing is fetched by `LogFetcher`, which asks `next_fetch`
 what to fetch and hands every answer to `take`. Groups with `read_committed` and others have a window each, because a
 broker tells of aborted transactions only with the former's fetches.
+
+**Truncation.** An unclean election can leave a log with other records at offsets that were read here. Only the brokers'
+leader epochs prove it (`find_truncation`): the high watermark may lag after an election (KIP-207), and a follower that
+is read from may be behind. A log object never changes its records; `UpstreamLogs` replaces one that was truncated.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
-from kshare_core.identifiers import TopicPartition
-from kshare_core.leader_epochs import LEADER_EPOCHS_LIMIT, EpochEntry, encode_leader_epochs
+from kshare_core.contained_bugs import report_contained_bug
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_core.leader_epochs import LEADER_EPOCHS_LIMIT, UNKNOWN_LEADER_EPOCH, EpochEntry, encode_leader_epochs
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_leader.upstream.pieces import Piece, piece_of
-from kshare_leader.upstream.window import Window
-from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionLog
-from kshare_upstream.port import UpstreamPartitionName
+from kshare_leader.upstream.window import Window, WindowBudget
+from kshare_upstream.connection import ConnectionLost, NotServed
+from kshare_upstream.partition_log import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    OutcomeUnknown,
+    PartitionLog,
+    Refused,
+)
+from kshare_upstream.port import LeaderUnknown, UpstreamPartitionName
+from kshare_upstream.sasl import AuthenticationFailed
 from kshare_wire.record_batches import leader_epoch_of
 
 INTEREST_MS = 30_000
 """How long a log is fetched after its last read."""
 AHEAD_SHARE = 0.5
 """The part of a window that may be filled ahead of its reader."""
+MAX_TIMESTAMP = -3
+"""Stands for the greatest timestamp in ListOffsets, version 7 and later."""
+NO_ID = bytes(16)
+UNREACHABLE = (ConnectionLost, LeaderUnknown, NotServed, AuthenticationFailed, OutcomeUnknown, Refused)
+"""What a request to the cluster may end with."""
+
+_START_OFFSET = attrgetter("start_offset")
+
+
+class TopicReplaced(Exception):
+    """The topic that has the name now is another one than the catalog's."""
 
 
 class FetchPosition(NamedTuple):
@@ -32,6 +59,9 @@ class FetchPosition(NamedTuple):
 
     offset: int
     is_tail: bool
+    max_bytes: int
+    last_epoch: int
+    """The leader epoch of the record before; -1 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +81,28 @@ class Fetched:
 class _View:
     """The window of one isolation level, and where it was read last."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.window = Window(limit_bytes)
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, budget: WindowBudget) -> None:
+        self.window = Window(limit_bytes, budget)
         self.position: int | None = None
         self.last_read_ms = 0
+        self.arrived_bytes = 0
         self.listeners: dict[object, Callable[[], None]] = {}
 
-    def next_offset(self, log_end: int) -> int | None:
+    def next_offset(self, log_end: int, limit_bytes: int) -> int | None:
         """The first offset that is missing, None where enough was fetched ahead. Nobody read yet: the log's end."""
         if self.window.missing_from is not None:
             return self.window.missing_from
         end, ahead_bytes = self.window.covered(log_end if self.position is None else self.position)
-        return end if ahead_bytes < self.limit_bytes * AHEAD_SHARE else None
+        return end if ahead_bytes < limit_bytes * AHEAD_SHARE else None
 
 
 class UpstreamLog:
-    """Implements ports.TopicLog; `open` before use."""
+    """Implements ports.ServedLog; `open` before use, which readers wait for with `refresh`."""
+
+    has_brokers_epochs = True
+    validated_from = 0
+    """The cluster validated every record when it was appended."""
+    size_bytes = 0
 
     def __init__(
         self,
@@ -77,49 +112,192 @@ class UpstreamLog:
         window_limit_bytes: int,
         now_ms: Callable[[], int],
         on_demand: Callable[[UpstreamLog], None],
+        budget: WindowBudget,
+        leader_epoch: int = UNKNOWN_LEADER_EPOCH,
     ) -> None:
         """`on_demand` is called when something is to be fetched that no fetch under way brings."""
         self.topic_partition = topic_partition
+        self.leader_epoch = leader_epoch
+        """The epoch of this leader in the catalog; it fences the share-partitions' states."""
+        self.topic_id = NO_ID
+        """The topic's id where the cluster has ids."""
         self.log_start_offset = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
-        self.generation = 0
-        """Grows when the log has other records than before at offsets that were known."""
+        self.is_closed = False
         self.leader_epochs: list[EpochEntry] = []
-        self.validated_from = 0
-        """The cluster validated every record when it was appended."""
+        self._encoded_leader_epochs: bytes | None = None
         self._log = log
         self._now_ms = now_ms
         self._on_demand = on_demand
-        self._views = {False: _View(window_limit_bytes), True: _View(window_limit_bytes)}
+        self._limit_bytes = window_limit_bytes
+        self._budget = budget
+        self._views = {False: _View(window_limit_bytes, budget), True: _View(window_limit_bytes, budget)}
+        self._opened = asyncio.Event()
+
+    # State
 
     @property
     def at(self) -> UpstreamPartitionName:
         return self._log.at
 
+    @property
+    def name(self) -> str:
+        return f"{topic_id_text(self.topic_partition.topic_id)}-{self.topic_partition.partition}"
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set() and not self.is_closed
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether fetches tell where the log ends."""
+        return any(self.next_fetch(read_committed=each) is not None for each in self._views)
+
+    @property
+    def appended_bytes(self) -> int:
+        return self._views[False].arrived_bytes
+
+    @property
+    def stable_bytes(self) -> int:
+        return self._views[True].arrived_bytes
+
+    def encoded_leader_epochs(self) -> bytes:
+        if self._encoded_leader_epochs is None:
+            self._encoded_leader_epochs = encode_leader_epochs(self.leader_epochs)
+        return self._encoded_leader_epochs
+
+    # Opening
+
     async def open(self) -> None:
-        """Learns where the log begins and ends, and its leader epochs. Refused, OutcomeUnknown."""
-        start, stable, end, epochs = await asyncio.gather(
+        """Learns where the log begins and ends, and its leader epochs. UNREACHABLE, TopicReplaced."""
+        await self._check_topic()
+        await self._learn()
+        self._opened.set()
+        self._on_demand(self)
+
+    def close(self) -> None:
+        """Nothing is read any more, because the log was replaced or this node does not lead it."""
+        self.is_closed = True
+        self._opened.set()
+        for view in self._views.values():
+            view.window.clear()
+        self._notify()
+        for view in self._views.values():
+            view.listeners.clear()
+
+    async def refresh(self) -> None:
+        await self._wait_until_open()
+        try:
+            await self._learn_ends()
+        except UNREACHABLE as error:
+            text = f"where partition {self.at} of the existing cluster ends is not known: {error}"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text) from error
+
+    def note_offsets(self, *, start: int | None, end: int | None) -> None:
+        """Takes where the log begins and ends from an answer for many partitions."""
+        if start is not None:
+            self._start_at(start)
+        if end is not None and end > self.high_watermark:
+            self.high_watermark = end
+            self._notify()
+
+    async def _wait_until_open(self) -> None:
+        await self._opened.wait()
+        if self.is_closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of partition {self.at} was closed")
+
+    async def _check_topic(self) -> None:
+        found, wanted = await self._log.topic_id(), self.topic_partition.topic_id
+        if found not in (NO_ID, wanted):
+            text = (
+                f"topic {self.at.topic} has the id {topic_id_text(found)}, but {topic_id_text(wanted)} in the catalog"
+            )
+            raise TopicReplaced(text)
+        self.topic_id = found
+
+    async def _learn(self) -> None:
+        epochs, _ = await asyncio.gather(self._log.leader_epochs(), self._learn_ends())
+        self.leader_epochs = [EpochEntry(*entry) for entry in epochs][-LEADER_EPOCHS_LIMIT:]
+        self._encoded_leader_epochs = None
+
+    async def _learn_ends(self) -> None:
+        """A broker answers the log's end only when its high watermark has reached the records of earlier leaders."""
+        start, stable, end = await asyncio.gather(
             self._log.offset_at(EARLIEST_TIMESTAMP),
             self._log.offset_at(LATEST_TIMESTAMP, read_committed=True),
             self._log.offset_at(LATEST_TIMESTAMP),
-            self._log.leader_epochs(),
         )
-        if end < self.high_watermark:
-            self.generation += 1
-        self.log_start_offset, self.last_stable_offset, self.high_watermark = start, stable, end
-        self.leader_epochs = [EpochEntry(*entry) for entry in epochs][-LEADER_EPOCHS_LIMIT:]
-        for view in self._views.values():
-            view.window.clear()
+        self._start_at(start)
+        self.high_watermark = max(self.high_watermark, end)
+        self.last_stable_offset = max(self.last_stable_offset, stable)
 
-    def encoded_leader_epochs(self) -> bytes:
-        return encode_leader_epochs(self.leader_epochs)
+    def _start_at(self, log_start_offset: int) -> None:
+        if log_start_offset > self.log_start_offset:
+            self.log_start_offset = log_start_offset
+            for view in self._views.values():
+                view.window.forget_missing_below(log_start_offset)
+
+    # Truncation
+
+    async def diverging_offset(self, known: Sequence[EpochEntry], end_offset: int) -> int | None:
+        await self._wait_until_open()
+        newest = self.leader_epochs[-1].leader_epoch if self.leader_epochs else UNKNOWN_LEADER_EPOCH
+        is_of_newest_epoch = bool(known) and known[-1].leader_epoch == newest
+        if end_offset <= self.log_start_offset or (is_of_newest_epoch and end_offset <= self.high_watermark):
+            return None
+        try:
+            return await self._diverging_offset(known, end_offset)
+        except UNREACHABLE as error:
+            text = f"which records partition {self.at} of the existing cluster has is not known: {error}"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text) from error
+
+    async def find_truncation(self) -> int | None:
+        """The first offset whose record is not what was read here; None if there is none. UNREACHABLE, TopicReplaced.
+
+        In the latter case the log's start, end and leader epochs are learned anew.
+        """
+        await self._check_topic()
+        offset = await self._diverging_offset(self.leader_epochs, self.high_watermark)
+        if offset is None:
+            await self._learn()
+        return offset
+
+    async def _diverging_offset(self, known: Sequence[EpochEntry], end_offset: int) -> int | None:
+        """Asks the broker for the end of each epoch from the newest on, until there is one that the log has too.
+
+        An epoch that is older than all of the log's ends where the log begins. One that is newer than all of them means
+        that the broker is not the leader any more, because the newest epoch is always the leader's own.
+        """
+        shared_end, end_of_known = 0, end_offset
+        for entry in reversed(known or [EpochEntry(await self._newest_epoch(), 0)]):
+            epoch, end = await self._log.end_of_epoch(entry.leader_epoch)
+            if epoch == UNKNOWN_LEADER_EPOCH:
+                raise OutcomeUnknown(f"the leader of partition {self.at} does not know its epoch {entry.leader_epoch}")
+            if epoch == entry.leader_epoch:
+                shared_end = min(end_of_known, end)
+                break
+            end_of_known = entry.start_offset
+        shared_end = max(shared_end, self.log_start_offset)
+        return shared_end if shared_end < end_offset else None
+
+    async def _newest_epoch(self) -> int:
+        epochs = await self._log.leader_epochs(limit=1)
+        return epochs[-1][0] if epochs else 0
+
+    def epoch_at(self, offset: int) -> int:
+        index = bisect_right(self.leader_epochs, offset, key=_START_OFFSET)
+        return self.leader_epochs[index - 1].leader_epoch if index else UNKNOWN_LEADER_EPOCH
+
+    # Reading
 
     def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
         return ReadableBatches(list(batches), None)
 
-    def read(self, fetch_offset: int, max_bytes: int, *, read_committed: bool = False) -> list[StoredBatch]:
-        """See TopicLog.read; nothing where the records are not here yet, and listeners are called when they are."""
+    def read(
+        self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True, read_committed: bool = False
+    ) -> list[StoredBatch]:
+        """See ServedLog.read; nothing where the records are not here yet, and listeners are called when they are."""
         view = self._views[read_committed]
         fetch_offset = max(fetch_offset, self.log_start_offset)
         found = view.window.read(fetch_offset, max_bytes)
@@ -127,14 +305,23 @@ class UpstreamLog:
         view.position = found[-1].last_offset + 1 if found else fetch_offset
         if self.next_fetch(read_committed=read_committed) is not None:
             self._on_demand(self)
+        if not at_least_one and found and found[0].length > max_bytes:
+            return []
         return found
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._views[True].window.aborted_transactions(first_offset, end_offset)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        offset = await self._log.offset_at(timestamp_ms)
-        return None if offset < 0 else TimestampOffset(timestamp_ms, offset)
+        try:
+            found = TimestampOffset(*await self._log.find_timestamp(timestamp_ms))
+        except UNREACHABLE as error:
+            text = f"partition {self.at} of the existing cluster cannot be searched by time: {error}"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text) from error
+        return None if found.offset < 0 else found
+
+    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        return await self.offset_for_timestamp(MAX_TIMESTAMP)
 
     def add_listener(self, listener: Callable[[], None], *, read_committed: bool = False) -> Callable[[], None]:
         """See TopicLog.add_listener; while there is a listener the log is fetched for its isolation level."""
@@ -147,49 +334,65 @@ class UpstreamLog:
 
         return remove
 
+    def _notify(self) -> None:
+        for view in self._views.values():
+            for listener in list(view.listeners.values()):
+                try:
+                    listener()
+                except Exception as error:  # one listener's bug must not keep the others asleep
+                    report_contained_bug(f"a listener of partition {self.name} failed unexpectedly", error)
+
+    # Fetching
+
     def next_fetch(self, *, read_committed: bool) -> FetchPosition | None:
         """What to fetch next for an isolation level; None while nobody reads, or enough is here."""
         view = self._views[read_committed]
         was_read = view.position is not None and self._now_ms() - view.last_read_ms <= INTEREST_MS
-        if not was_read and not view.listeners:
+        if not self.is_open or not (was_read or view.listeners):
             return None
         end = self.last_stable_offset if read_committed else self.high_watermark
-        offset = view.next_offset(end)
+        limit_bytes = min(self._limit_bytes, self._budget.share_bytes)
+        offset = view.next_offset(end, limit_bytes)
         if offset is None:
             return None
         offset = max(offset, self.log_start_offset)
-        return FetchPosition(offset, is_tail=offset >= end)
+        last_epoch = self.epoch_at(offset - 1) if offset > self.log_start_offset else UNKNOWN_LEADER_EPOCH
+        return FetchPosition(offset, offset >= end, int(limit_bytes * AHEAD_SHARE), last_epoch)
 
     def take(self, fetched: Fetched, *, read_committed: bool) -> None:
         """Takes a broker's answer; KafkaError CORRUPT_MESSAGE where its records are damaged."""
         before = self.high_watermark, self.last_stable_offset
-        self.log_start_offset = max(self.log_start_offset, fetched.log_start_offset)
+        self._start_at(fetched.log_start_offset)
         self.high_watermark = max(self.high_watermark, fetched.high_watermark)
         if read_committed:
             self.last_stable_offset = max(self.last_stable_offset, fetched.last_stable_offset)
         piece = piece_of(fetched.fetch_offset, fetched.records, fetched.aborted)
         if piece is not None:
+            view = self._views[read_committed]
             self._note_leader_epochs(piece)
-            self._views[read_committed].window.add(piece)
+            view.window.add(piece)
+            view.arrived_bytes += piece.size_bytes
         if piece is not None or before != (self.high_watermark, self.last_stable_offset):
-            for view in self._views.values():
-                for listener in list(view.listeners.values()):
-                    listener()
+            self._notify()
 
     def _note_leader_epochs(self, piece: Piece) -> None:
-        newest = self.leader_epochs[-1].leader_epoch if self.leader_epochs else -1
+        newest = self.leader_epochs[-1].leader_epoch if self.leader_epochs else UNKNOWN_LEADER_EPOCH
         if leader_epoch_of(piece.batches[-1].data) <= newest:
             return
         for epoch, offset in _epoch_starts(piece.batches):
             if epoch > newest:
+                # An epoch that wrote nothing that remained: the leader of the next one had not its records.
+                while self.leader_epochs and self.leader_epochs[-1].start_offset >= offset:
+                    self.leader_epochs.pop()
                 self.leader_epochs.append(EpochEntry(epoch, offset))
                 newest = epoch
         del self.leader_epochs[:-LEADER_EPOCHS_LIMIT]
+        self._encoded_leader_epochs = None
 
 
 def _epoch_starts(batches: Iterable[StoredBatch]) -> Iterable[tuple[int, int]]:
     """Each leader epoch with the base offset of its first batch here."""
-    last = -1
+    last = UNKNOWN_LEADER_EPOCH
     for batch in batches:
         epoch = leader_epoch_of(batch.data)
         if epoch != last:

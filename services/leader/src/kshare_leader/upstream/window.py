@@ -2,7 +2,8 @@
 
 A read never waits: where nothing is covered it returns nothing and notes what is missing, until a piece covers it.
 Readers at other places of the log do not take that back. Pieces do not overlap; a new one replaces what it overlaps.
-Above the limit the piece that was read longest ago goes first.
+Above the limit the piece that was fetched longest ago goes first: what was fetched ahead of a reader is newer than what
+the reader has passed.
 """
 
 from __future__ import annotations
@@ -15,32 +16,91 @@ from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_leader.upstream.pieces import Piece
 
 MISSING_LIMIT = 64
+UNLIMITED = 1 << 62
 
 _FIRST_OFFSET = attrgetter("first_offset")
 _LAST_OFFSET = attrgetter("last_offset")
 
 
-class Window:
-    """Pieces of one log, at most `limit_bytes` of them, but always the newest one that was added."""
+class WindowBudget:
+    """The limit of all windows of a node: above it, the window that was used longest ago loses its oldest piece."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.size_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._windows: dict[Window, None] = {}
+        """The windows with pieces, in the order of their use: the one that was used longest ago first."""
+
+    @property
+    def share_bytes(self) -> int:
+        """The limit, divided among the windows in use."""
+        return self._limit_bytes // max(1, len(self._windows))
+
+    def used(self, window: Window) -> None:
+        if window in self._windows:
+            del self._windows[window]
+            self._windows[window] = None
+
+    def changed(self, window: Window, bytes_more: int) -> None:
+        """A window grew or shrank."""
+        self.size_bytes += bytes_more
+        if window.size_bytes:
+            self._windows.setdefault(window)
+        else:
+            self._windows.pop(window, None)
+
+    def shrink(self, newest: Window) -> None:
+        """Drops pieces until the limit is met, but never the newest piece of the window `newest`."""
+        while self.size_bytes > self._limit_bytes:
+            other = next((window for window in self._windows if window is not newest), None)
+            if other is not None:
+                other.drop_oldest()
+            elif newest.piece_count > 1:
+                newest.drop_oldest()
+            else:
+                return
+
+
+class Window:
+    """Pieces of one log, at most `limit_bytes` of them, but always the newest one that was added."""
+
+    def __init__(self, limit_bytes: int, budget: WindowBudget | None = None) -> None:
+        self.size_bytes = 0
+        self._budget = budget or WindowBudget(UNLIMITED)
         self._missing: dict[int, None] = {}
         self._limit_bytes = limit_bytes
         self._pieces: list[Piece] = []
-        self._used: dict[int, None] = {}
-        """First offsets of pieces, in the order of their use: the oldest first."""
+        self._fetched: dict[int, None] = {}
+        """First offsets of pieces in the order in which they were fetched."""
 
     def add(self, piece: Piece) -> None:
         """Takes a piece; those that it overlaps are dropped."""
         for other in self._overlapped(piece):
             self._drop(other)
         insort(self._pieces, piece, key=_FIRST_OFFSET)
-        self._used[piece.first_offset] = None
-        self.size_bytes += piece.size_bytes
+        self._fetched[piece.first_offset] = None
+        self._grow(piece.size_bytes)
         for offset in [each for each in self._missing if piece.first_offset <= each < piece.end_offset]:
             del self._missing[offset]
         self._shrink(piece)
+        self._budget.shrink(self)
+
+    def _grow(self, bytes_more: int) -> None:
+        self.size_bytes += bytes_more
+        self._budget.changed(self, bytes_more)
+
+    def forget_missing_below(self, offset: int) -> None:
+        """What begins below the log's start cannot be fetched."""
+        for each in [each for each in self._missing if each < offset]:
+            del self._missing[each]
+
+    @property
+    def piece_count(self) -> int:
+        return len(self._pieces)
+
+    def drop_oldest(self) -> None:
+        """Drops the piece that was fetched longest ago; there is one."""
+        self._drop(self._pieces[bisect_left(self._pieces, next(iter(self._fetched)), key=_FIRST_OFFSET)])
 
     @property
     def missing_from(self) -> int | None:
@@ -54,8 +114,8 @@ class Window:
         """
         found: list[StoredBatch] = []
         left_bytes = max_bytes
+        self._budget.used(self)
         for piece in self._from(fetch_offset):
-            self._touch(piece)
             start = bisect_left(piece.batches, fetch_offset, key=_LAST_OFFSET)
             for batch in piece.batches[start:]:
                 if found and batch.length > left_bytes:
@@ -93,9 +153,9 @@ class Window:
     def clear(self) -> None:
         """Forgets everything: the log has other records now."""
         self._pieces.clear()
-        self._used.clear()
+        self._fetched.clear()
         self._missing.clear()
-        self.size_bytes = 0
+        self._grow(-self.size_bytes)
 
     def _note_missing(self, offset: int) -> None:
         """Keeps the newest MISSING_LIMIT demands: readers come again."""
@@ -120,16 +180,12 @@ class Window:
         end = bisect_left(self._pieces, piece.end_offset, key=_FIRST_OFFSET)
         return [other for other in self._pieces[index:end] if other.end_offset > piece.first_offset]
 
-    def _touch(self, piece: Piece) -> None:
-        self._used.pop(piece.first_offset)
-        self._used[piece.first_offset] = None
-
     def _drop(self, piece: Piece) -> None:
         del self._pieces[bisect_left(self._pieces, piece.first_offset, key=_FIRST_OFFSET)]
-        del self._used[piece.first_offset]
-        self.size_bytes -= piece.size_bytes
+        del self._fetched[piece.first_offset]
+        self._grow(-piece.size_bytes)
 
     def _shrink(self, newest: Piece) -> None:
         while self.size_bytes > self._limit_bytes and len(self._pieces) > 1:
-            oldest = next(first for first in self._used if first != newest.first_offset)
+            oldest = next(first for first in self._fetched if first != newest.first_offset)
             self._drop(self._pieces[bisect_left(self._pieces, oldest, key=_FIRST_OFFSET)])

@@ -1,0 +1,82 @@
+"""The kafka engine: logs in an existing cluster, and nothing on this node's disk.
+
+It serves Fetch, for what gateways read ahead, ListOffsets and the share RPCs. Producers and administrators talk to the
+cluster. Dead letters and the delivery history are not written yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.dead_letters.held_back import HeldBackDeadLetters
+from kshare_leader.engine.port import EngineSurroundings
+from kshare_leader.handlers.fetch import FetchHandler
+from kshare_leader.handlers.list_offsets import ListOffsetsHandler
+from kshare_leader.upstream.log_fetcher import FetchLimits
+from kshare_leader.upstream.upstream_logs import UpstreamLogs
+from kshare_rpc.catalog import CatalogView
+from kshare_upstream.port import OpenUpstream
+
+HISTORY_CONFIG = "kshare.delivery.history.enable"
+
+
+class KafkaEngine:
+    """Implements `port.LeaderEngine`."""
+
+    def __init__(self, node: EngineSurroundings, open_upstream: OpenUpstream) -> None:
+        configs = node.configs
+        rack = configs["broker.rack"]
+        self.store = None
+        self.history = None
+        self._node = node
+        self._upstream = open_upstream()
+        self.logs = UpstreamLogs(
+            upstream=self._upstream,
+            node_id=node.settings.node_id,
+            limits=FetchLimits(client_rack=rack if isinstance(rack, str) else ""),
+            window_limit_bytes=configs.integer("kshare.upstream.window.bytes"),
+            partition_window_limit_bytes=configs.integer("kshare.upstream.partition.window.bytes"),
+            has_lease=node.has_lease,
+            report=node.report,
+        )
+        self.dead_letters = HeldBackDeadLetters(node.report)
+
+    def open(self) -> None:
+        if self._node.configs.boolean(HISTORY_CONFIG):
+            self._node.report(f"{HISTORY_CONFIG} has no effect with kshare.engine=kafka: no history is written")
+        self.logs.start()
+
+    def handlers(self) -> Sequence[object]:
+        return (FetchHandler(self.logs, self._node.metrics), ListOffsetsHandler(self.logs))
+
+    def highest_leader_epoch(self) -> int:
+        """No epoch is stored here; the share coordinators report those of the states."""
+        return 0
+
+    def on_log_replaced(self, listener: Callable[[TopicPartition], None]) -> None:
+        self.logs.on_replaced(listener)
+
+    def on_view(self, old: CatalogView, new: CatalogView, *, are_configs_new: bool) -> None:
+        self.logs.on_view(old, new)
+        for topic_id in old.topics_by_id:
+            if topic_id not in new.topics_by_id:
+                self._node.metrics.topic_removed(topic_id)
+
+    def after_view(self, old: CatalogView, new: CatalogView) -> None:
+        """Nothing is copied when a partition gets another leader."""
+
+    def start(self) -> None:
+        """The logs follow the catalog since `open`."""
+
+    async def stop_background(self) -> None:
+        """The logs are read until the share-partitions are stopped."""
+
+    async def close_logs(self) -> None:
+        await self.logs.close()
+
+    async def close(self) -> None:
+        await self._upstream.close()
+
+    def problems(self) -> list[str]:
+        return self.logs.problems()
