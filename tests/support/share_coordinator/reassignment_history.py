@@ -48,6 +48,7 @@ from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from support.share_coordinator.naive import NaiveShareCoordinator, NaiveState
+from support.share_coordinator.stores import store_of
 from support.simulation.cluster import COORDINATOR, RPC_PORT, Cluster, Shape
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
 from support.simulation.loop import Incarnation, VirtualLoop
@@ -315,8 +316,7 @@ class MovingStates:
         return node
 
     def _rows_at(self, name: str) -> list[int]:
-        store = self._node(name)._store
-        return [] if store is None else StatePartitionRows(store).state_partitions()
+        return StatePartitionRows(store_of(self._node(name))).state_partitions()
 
     def _owns(self, name: str, state_partition: int) -> bool:
         return NODES[self.owners[state_partition] - 1] == name

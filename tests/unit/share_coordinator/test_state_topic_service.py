@@ -12,6 +12,7 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import DELETE_SHARE_GROUP_STATE, FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS
 from kshare_share_coordinator.handlers.state_topic import PARTITIONS_PER_REQUEST_LIMIT
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
+from kshare_share_coordinator.state_log.embedded import EmbeddedStates
 from kshare_wire.record_batches import read_headers
 from kshare_wire.record_reading import OpenedRecord, open_records
 from support.share_coordinator.peers import (
@@ -246,8 +247,9 @@ def test_tombstones_go_a_day_later() -> None:
             return sum(record.value is None for record in records)
 
         assert await tombstones() == 2
-        state_topic = peers.one.node._state_topic
-        assert state_topic is not None
+        engine = peers.one.node.engine
+        assert isinstance(engine, EmbeddedStates)
+        state_topic = engine.state_topic
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         assert not state_topic.prune(0, now_ms + DAY_S * 1000 - 1_000)
         assert await tombstones() == 2

@@ -79,6 +79,7 @@ class CatalogFollower:
         """The address that the newest view came from."""
         self._node: coordinator_pb2.Node | None = None
         self._highest_leader_epoch: Callable[[], int] = lambda: 0
+        self._must_register = False
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.active_address = self._addresses[0]
@@ -119,6 +120,13 @@ class CatalogFollower:
         while not await self._attempt(self._watch_once):
             await self._rest()
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="catalog-follower")
+
+    def register_again(self) -> None:
+        """Registers the node as a new one before the next call: `highest_leader_epoch` has grown.
+
+        The coordinator takes a node that it knows already for a repetition, so the node gets another incarnation.
+        """
+        self._must_register = True
 
     async def deregister(self) -> None:
         """Removes the node from the catalog if the coordinator answers; the last view stays.
@@ -236,6 +244,12 @@ class CatalogFollower:
 
     async def _watch_once(self) -> None:
         """One answer, which may come in pieces; the view changes when all pieces have arrived."""
+        if self._must_register:
+            assert self._node is not None
+            first, _, number = self._node.incarnation.partition("-")
+            self._node.incarnation = f"{first}-{int(number or 0) + 1}"
+            await self._register()
+            self._must_register = False
         address = self.active_address
         draft, piece = ViewDraft(self.view), await self._watch(address, None)
         while piece is not None:

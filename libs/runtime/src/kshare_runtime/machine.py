@@ -25,6 +25,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from kshare_core.contained_bugs import report_contained_bug
@@ -66,7 +67,9 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     which then answers every command). `act` carries out effects (it may start tasks, but must not block). `now_ms` is
     the wall clock.
 
-    An `append` that returns an awaitable needs `copy`, which returns an equal, independent machine. `admit` raises
+    Nothing is decided while an `append` that returned an awaitable is under way. `copy` returns an equal, independent
+    machine: the durable one, which others may read meanwhile. Without it a failure loads the machine again, so `load`
+    must give what is durable. `admit` raises
     where a command must not be decided, or must not be answered any more after an asynchronous append (StorageFailure
     where it changed something). With `turn_bytes_limit`, a turn ends when its records have that many bytes by `size`;
     an append exceeds the limit by the records of its last command at most.
@@ -146,10 +149,10 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._turn is None and self._appending is None:
             future.set_result(None)
-        elif self._copy is None:
+        elif self._copy is None and self._appending is None:
             self._barriers.append(future)
         else:
-            self._put(lambda: None if future.done() else future.set_result(None))
+            self._put(partial(_release, future))
         return future
 
     async def stop(self) -> None:
@@ -190,8 +193,10 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         finally:
             self._go_on()
         for future in barriers:
-            if not future.done():
-                future.set_result(None)
+            if self._appending is not None:
+                self._put(partial(_release, future))
+            else:
+                _release(future)
 
     def _take_turn(self) -> None:
         while self._parts:
@@ -213,7 +218,6 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             self._decide_turn(queue, records, answers)
             waiting = self._append(records) if records else None
             if waiting is not None:
-                assert self._copy is not None, "an append that takes time needs two machines"
                 finishing = self._finish(waiting, queue, records, answers)
                 self._appending = asyncio.get_running_loop().create_task(finishing)
                 return True
@@ -343,6 +347,11 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         else:
             self._deciding = self._copy(self.machine)
         self._stale = False
+
+
+def _release(barrier: asyncio.Future[None]) -> None:
+    if not barrier.done():
+        barrier.set_result(None)
 
 
 def _caused_by(error: Exception, failure: Exception) -> Exception:

@@ -118,7 +118,7 @@ class PartitionLog:
     ) -> None:
         self.at = at
         self._upstream = upstream
-        self._deadline_ms = deadline_ms
+        self.deadline_ms = deadline_ms
         self._read_purpose = read_purpose
 
     async def append(self, batch: bytes) -> int:
@@ -128,7 +128,7 @@ class PartitionLog:
             data = PartitionProduceData(index=self.at.partition, records=memoryview(batch))
             request = ProduceRequest(
                 acks=ALL_REPLICAS,
-                timeout_ms=self._deadline_ms,
+                timeout_ms=self.deadline_ms,
                 topic_data=[TopicProduceData(name=self.at.topic, partition_data=[data])],
             )
             answer = await self._upstream.ask_broker(node_id, request, PRODUCE)
@@ -238,7 +238,7 @@ class PartitionLog:
         async def attempt(node_id: int) -> int:
             wanted = DeleteRecordsPartition(partition_index=self.at.partition, offset=offset)
             request = DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name=self.at.topic, partitions=[wanted])], timeout_ms=self._deadline_ms
+                topics=[DeleteRecordsTopic(name=self.at.topic, partitions=[wanted])], timeout_ms=self.deadline_ms
             )
             answer = await self._upstream.ask_broker(node_id, request, DELETE_RECORDS)
             (partition,) = answer.topics[0].partitions
@@ -257,7 +257,7 @@ class PartitionLog:
 
     async def _repeated(self, attempt: Callable[[int], Awaitable[AResult]]) -> AResult:
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._deadline_ms / 1000
+        deadline_s = loop.time() + self.deadline_ms / 1000
         while True:
             try:
                 return await attempt(await self._upstream.leader_of(self.at))
@@ -268,5 +268,5 @@ class PartitionLog:
             if leader_changed:
                 self._upstream.forget_leader(self.at)
             if loop.time() + RETRY_BACKOFF_MS / 1000 > deadline_s:
-                raise OutcomeUnknown(f"{reason}; given up after {self._deadline_ms} ms")
+                raise OutcomeUnknown(f"{reason}; given up after {self.deadline_ms} ms")
             await asyncio.sleep(RETRY_BACKOFF_MS / 1000)

@@ -6,7 +6,9 @@ The store counts appends and loads, and the operations count results. All other 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import ErrorCode
@@ -21,6 +23,7 @@ from kshare_share_coordinator.machine.operations import (
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareSnapshot, ShareTombstone, ShareUpdate
 from kshare_share_coordinator.reassignment import metrics as reassignment_metrics
 
+CLAIM_OUTCOMES = ("won", "superseded", "again", "refused", "unreachable")
 APPEND_SIZE_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
 OPERATIONS = counter(
@@ -55,10 +58,28 @@ DAMAGED = gauge(
 )
 CORRUPT = gauge("share_coordinator_corrupt_share_partitions", "Share-partitions known to have a corrupt state record.")
 STORE = StoreFamilies("share_coordinator")
+CLAIMS = counter(
+    "share_coordinator_state_log_claims",
+    "Claims of state logs in an existing cluster, by outcome (won, superseded, again, refused, unreachable).",
+    "outcome",
+)
+TRUNCATIONS = counter(
+    "share_coordinator_state_log_truncations",
+    "How often an existing cluster had lost confirmed state records, which were written again from memory.",
+)
+VOID_BATCHES = counter(
+    "share_coordinator_state_log_void_batches",
+    "Batches that this node has read in state logs and that do not count, because their writers had lost the log.",
+)
+LOG_RECORDS = gauge(
+    "share_coordinator_state_log_records", "Offsets between the beginning and the end of this node's state logs."
+)
+LIVE_RECORDS = gauge("share_coordinator_state_log_live_records", "Records of this node's state logs that are needed.")
 
 FAMILIES = (
     *(OPERATIONS, RECORDS, APPEND_SECONDS, APPEND_SIZE, APPEND_BYTES, APPEND_FAILURES),
     *(LOAD_SECONDS, LOAD_FAILURES, DAMAGED, CORRUPT),
+    *(CLAIMS, TRUNCATIONS, VOID_BATCHES, LOG_RECORDS, LIVE_RECORDS),
     *reassignment_metrics.FAMILIES,
     *STORE.families,
 )
@@ -84,6 +105,8 @@ class StateMetrics:
         self.append_failures = 0
         self.load_seconds = Distribution(DURATION_BOUNDS_S)
         self.load_failures = 0
+        self.claims: Counter[str] = Counter()
+        self.truncations = 0
 
     def answered(self, operations: Sequence[Operation], results: Iterable[Result]) -> None:
         """Counts the results of a request's operations, given in the same order."""
@@ -94,35 +117,41 @@ class StateMetrics:
 
     def appended(self, records: Sequence[Record], writes: Sequence[Write], seconds: float) -> None:
         """Counts one durable write."""
+        self.records_appended(records, sum([len(write.key) + len(write.value or b"") for write in writes]), seconds)
+
+    def records_appended(self, records: Sequence[Record], size_bytes: int, seconds: float) -> None:
+        """Counts one durable write of so many bytes of keys and values."""
         for record in records:
             kind = type(record)
             self.records[kind] = self.records.get(kind, 0) + 1
         self.append_seconds.observe(seconds)
         self.append_size.observe(len(records))
-        self.append_bytes += sum([len(write.key) + len(write.value or b"") for write in writes])
+        self.append_bytes += size_bytes
 
     def append_failed(self, seconds: float) -> None:
         self.append_seconds.observe(seconds)
         self.append_failures += 1
 
 
-class ShareCoordinatorSource:
-    """Metrics of one share coordinator for a scrape; `store` is called at each scrape, None before the start."""
+class MeasuredEngine(Protocol):
+    """The part of an engine that a scrape reads."""
 
-    def __init__(
-        self,
-        state: StateMetrics,
-        moves: Source,
-        store: Callable[[], ChecksummedStore | None],
-        corrupt_count: Callable[[], int],
-    ) -> None:
+    @property
+    def corrupt_count(self) -> int: ...
+
+    def read_metrics(self, readings: Readings) -> None: ...
+
+
+class ShareCoordinatorSource:
+    """Metrics of one share coordinator for a scrape; `engine` is called at each scrape, None before the start."""
+
+    def __init__(self, state: StateMetrics, moves: Source, engine: Callable[[], MeasuredEngine | None]) -> None:
         self._state = state
         self._moves = moves
-        self._store = store
-        self._corrupt_count = corrupt_count
+        self._engine = engine
 
     def read(self, readings: Readings) -> None:
-        state = self._state
+        state, engine = self._state, self._engine()
         for (operation, code), count in state.operations.items():
             readings.add(OPERATIONS, count, _operation_name(operation), ErrorCode(code).name)
         for kind, name in _RECORD_NAMES.items():
@@ -133,10 +162,26 @@ class ShareCoordinatorSource:
         readings.add(APPEND_FAILURES, state.append_failures)
         readings.add(LOAD_SECONDS, state.load_seconds)
         readings.add(LOAD_FAILURES, state.load_failures)
-        readings.add(CORRUPT, self._corrupt_count())
+        readings.add(CORRUPT, 0 if engine is None else engine.corrupt_count)
         self._moves.read(readings)
-        store = self._store()
-        if store is not None:
-            maintained = store.maintained
-            readings.add(DAMAGED, 0 if maintained is None else len(maintained.damaged_families()))
-            STORE.read(readings, store)
+        if engine is not None:
+            engine.read_metrics(readings)
+
+
+def read_store_metrics(readings: Readings, store: ChecksummedStore) -> None:
+    """The metrics of an engine with a store."""
+    maintained = store.maintained
+    readings.add(DAMAGED, 0 if maintained is None else len(maintained.damaged_families()))
+    STORE.read(readings, store)
+
+
+def read_log_metrics(
+    readings: Readings, state: StateMetrics, *, log_records: int, live_records: int, void_batches: int
+) -> None:
+    """The metrics of an engine with logs in an existing cluster."""
+    for outcome in CLAIM_OUTCOMES:
+        readings.add(CLAIMS, state.claims[outcome], outcome)
+    readings.add(TRUNCATIONS, state.truncations)
+    readings.add(VOID_BATCHES, void_batches)
+    readings.add(LOG_RECORDS, log_records)
+    readings.add(LIVE_RECORDS, live_records)

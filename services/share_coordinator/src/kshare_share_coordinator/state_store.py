@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import NamedTuple
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
@@ -46,6 +45,7 @@ from kshare_share_coordinator.records import (
     encode_snapshot,
     encode_update,
 )
+from kshare_share_coordinator.state_log.port import Found
 from kshare_share_coordinator.state_topic import StateTopicIndex
 
 METADATA_FAMILY = "metadata"
@@ -77,15 +77,6 @@ def damage_text(state_partition: int, problem: str) -> str:
         f"and those of others are served ({problem}). `kshare state verify` shows what is damaged. To repair it, stop "
         f"this share coordinator and run `kshare state import --replace {state_partition}` with an export of a backup"
     )
-
-
-class Found(NamedTuple):
-    """A share-partition in the store: its records, or their problem."""
-
-    key: SharePartitionKey | None
-    """None if not even the key can be read."""
-    records: Sequence[Record]
-    problem: str | None
 
 
 class StateStore:
@@ -194,9 +185,10 @@ class StateStore:
 
     def damage(self, key: SharePartitionKey) -> str | None:
         """Why the share-partition's state partition is not served; None if it is."""
-        if not self._store.has_damage:
-            return None
-        state_partition = self._state_partition_of(key)
+        return self.state_partition_damage(self._state_partition_of(key)) if self._store.has_damage else None
+
+    def state_partition_damage(self, state_partition: int) -> str | None:
+        """Why the state partition is not served; None if it is."""
         problem = self._store.damage(family_of(state_partition))
         return None if problem is None else damage_text(state_partition, problem)
 

@@ -220,6 +220,29 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="Where logs and share-group state are: in RocksDB of the roles, or in an existing Kafka cluster "
         "(kshare.upstream.*). The same for all roles.",
     ),
+    integer(
+        "kshare.state.log.mark.interval.ms",
+        3_600_000,
+        low=1_000,
+        high=MAX_INT,
+        text="How often a share coordinator marks a state log in an existing cluster that has new records: the records "
+        "before a mark can be removed. Only with kshare.engine=kafka, as the next two.",
+    ),
+    integer(
+        "kshare.state.log.mark.interval.records",
+        10_000,
+        low=100,
+        high=MAX_INT,
+        text="Records of a state log after which it is marked, however little time has passed.",
+    ),
+    integer(
+        "kshare.state.log.min.records",
+        50_000,
+        low=1_000,
+        high=MAX_INT,
+        text="A state log longer than this, and than twice what it holds, is shortened: its oldest states are written "
+        "again, and what is before them is removed.",
+    ),
     string(
         "kshare.metadata.store",
         "rocksdb",

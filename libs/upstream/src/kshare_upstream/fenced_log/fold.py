@@ -51,6 +51,8 @@ class Fold:
         """The offset after the last batch."""
         self.producer_id = -1
         """The producer id of the batches that count from here on."""
+        self.void_batches = 0
+        """Batches of data that do not count."""
 
     def take(self, batch: CountedBatch) -> bool:
         """Takes the next batch; whether it is data that counts. NotAFencedLog; UnknownControlRecord; KafkaError."""
@@ -60,7 +62,9 @@ class Fold:
         if record is None:
             if self.claim is None:
                 raise NotAFencedLog(f"the batch at offset {header.base_offset} is before every claim")
-            return header.producer_id == self.producer_id
+            counts = header.producer_id == self.producer_id
+            self.void_batches += not counts
+            return counts
         is_beginning = self.claim is None and record.kind is not ControlKind.RESIGN
         if is_beginning or (record.kind is ControlKind.CLAIM and self.would_win(record.claim)):
             self.claim = record.claim

@@ -59,6 +59,8 @@ class FencedLog:
         self.log = log
         self.mark_offset = -1
         """The offset of the newest confirmed mark or claim: what is before it may be deleted."""
+        self.void_batches = 0
+        """Batches of data that this owner has read and that do not count."""
         self._upstream = upstream
         self._max_batch_bytes = max_batch_bytes
         self._now_ms = now_ms
@@ -173,6 +175,7 @@ class FencedLog:
                 rival = Fold()
                 rival.claim = claim
                 rival.take(batch)
+                self.void_batches += rival.void_batches
                 if rival.claim is not claim:
                     raise Superseded(rival.claim)
                 offset = rival.end_offset
@@ -190,17 +193,27 @@ class FencedLog:
                 if fold.take(batch):
                     take(batch)
                 offset = fold.end_offset
+        self.void_batches += fold.void_batches
         return fold
 
     async def _batches_from(self, offset: int) -> list[CountedBatch]:
-        """The next batches; empty while the high watermark is behind, as after an election (KIP-207)."""
-        try:
-            records = await self.log.read(offset, max_bytes=READ_BYTES, wait_ms=READ_WAIT_MS)
-        except Refused as refused:
-            if refused.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise MustClaimAgain(f"offset {offset} is gone: another owner has pruned the log") from None
-            raise
-        return list(whole_batches(records.data))
+        """The next batches, of which there are some: waits while the high watermark is behind (KIP-207).
+
+        MustClaimAgain after the log's deadline: what was there is lost.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.log.deadline_ms / 1000
+        while True:
+            try:
+                records = await self.log.read(offset, max_bytes=READ_BYTES, wait_ms=READ_WAIT_MS)
+            except Refused as refused:
+                if refused.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise MustClaimAgain(f"offset {offset} is gone: another owner has pruned the log") from None
+                raise
+            if found := list(whole_batches(records.data)):
+                return found
+            if loop.time() > deadline_s:
+                raise MustClaimAgain(f"offset {offset} is gone: the cluster lost acknowledged records")
 
     def _owned(self) -> Claim:
         if self._claim is None:

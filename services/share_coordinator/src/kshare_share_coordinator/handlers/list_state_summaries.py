@@ -1,7 +1,7 @@
 """ListStateSummaries: summaries of the stored states of one leader's share-partitions, for its lag metrics.
 
 Pages go through the state partitions that this node owns, in order of their numbers and of the stored keys. They are
-read from the store, which takes no room in the machine's memory. One page reads PAGE_ROWS rows, a few milliseconds.
+read from the state log, which takes no room in the machine's memory. One page reads PAGE_ROWS rows, a few milliseconds.
 State partitions that this node does not serve now, or cannot read, are left out.
 """
 
@@ -15,7 +15,7 @@ from kshare_rpc.generated.methods import LIST_STATE_SUMMARIES
 from kshare_rpc.serving import answers
 from kshare_share_coordinator.machine.share_group_offset import UNINITIALIZED_START_OFFSET, apply
 from kshare_share_coordinator.ownership import Ownership
-from kshare_share_coordinator.state_store import Found, StateStore, family_of
+from kshare_share_coordinator.state_log.port import Found, StateLog
 
 PAGE_ROWS = 300
 _STATE_PARTITION = struct.Struct(">i")
@@ -26,8 +26,8 @@ Response = messages.ListStateSummariesResponse
 class StateSummaries:
     """Reads the pages; see the module's text."""
 
-    def __init__(self, state_store: StateStore, ownership: Ownership) -> None:
-        self._state_store = state_store
+    def __init__(self, state_log: StateLog, ownership: Ownership) -> None:
+        self._state_log = state_log
         self._ownership = ownership
 
     def page(self, leader_node_id: int, position: bytes, catalog_version: int) -> Response:
@@ -48,7 +48,7 @@ class StateSummaries:
                 break
             start = start if number == first else b""
             try:
-                found, following = self._state_store.share_partitions(family_of(number), start, left)
+                found, following = self._state_log.share_partitions(number, start, left)
             except StorageFailure:  # the pass over all rows reports it
                 continue
             for each in found:

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_fastpath.prompt_future import PromptFuture, when_ended
 from kshare_share_coordinator.machine.operations import Operation, Result, key_problem
@@ -26,7 +26,7 @@ SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
 class OperationService:
     """Executes operations. `submit` gives one to the machine's runner; `report_corrupt` is for the health check.
 
-    `damage` returns why a share-partition's state partition is not served, if its files are damaged.
+    `refusal` returns why a share-partition's state partition is not served although this node owns it.
     `answered` gets the results of each request.
     """
 
@@ -36,13 +36,13 @@ class OperationService:
         submit: Callable[[Operation], asyncio.Future[Result]],
         ownership: Ownership,
         report_corrupt: Callable[[SharePartitionKey, str], None],
-        damage: Callable[[SharePartitionKey], str | None],
+        refusal: Callable[[SharePartitionKey], Result | None],
         answered: Callable[[Sequence[Operation], Sequence[Result]], None] = lambda operations, results: None,
     ) -> None:
         self._submit = submit
         self._ownership = ownership
         self._report_corrupt = report_corrupt
-        self._damage = damage
+        self._refusal = refusal
         self._answered = answered
 
     def execute(
@@ -86,14 +86,15 @@ class OperationService:
         refusal = self._ownership.refusal(operation.key)
         if refusal:
             return refusal
-        damage = self._damage(operation.key)
-        return Result(ErrorCode.KAFKA_STORAGE_ERROR, damage) if damage else self._submit(operation)
+        return self._refusal(operation.key) or self._submit(operation)
 
     def _finish(self, operation: Operation, future: asyncio.Future[Result]) -> Result:
         try:
             result = future.result()
         except StorageFailure as failure:
             return Result(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        except KafkaError as refusal:
+            return Result(refusal.code, refusal.message)
         if result.error_code == ErrorCode.CORRUPT_MESSAGE:
             self._report_corrupt(operation.key, result.error_message)
         # The write may have taken so long that another node owns the state by now.

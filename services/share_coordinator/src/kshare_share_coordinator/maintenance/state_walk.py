@@ -19,11 +19,11 @@ from kshare_share_coordinator.checksummed_store import ChecksummedStore, Corrupt
 from kshare_share_coordinator.machine.operations import Result, SnapshotColdState
 from kshare_share_coordinator.machine.share_group_offset import ShareSnapshot
 from kshare_share_coordinator.ownership import Ownership
+from kshare_share_coordinator.state_log.port import Found
 from kshare_share_coordinator.state_store import (
     END_OF_SHARE_PARTITIONS,
     FAMILY_PREFIX,
     METADATA_FAMILY,
-    Found,
     StateStore,
     family_of,
 )
