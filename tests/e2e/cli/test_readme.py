@@ -1,4 +1,4 @@
-"""The quickstart of the README: every line of it runs, in its order, and does what it says."""
+"""The quickstarts of the README: every line of them runs, in its order, and does what it says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import Producer
+
+from support.clients.administration import create_topic, read_from_earliest
 from support.environment.free_ports import free_port
+from support.kafka.existing_cluster import ExistingCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
@@ -24,6 +28,12 @@ def use_it() -> str:
     """The section "Use it" up to the dead letters' lines."""
     text = (ROOT / "README.md").read_text()
     return text[text.index("## Use it") : text.index("What is stored about a share group")]
+
+
+def on_your_cluster() -> str:
+    """The section "On the Kafka cluster that you have"."""
+    text = (ROOT / "README.md").read_text()
+    return text[text.index("## On the Kafka cluster") : text.index("## Use it")]
 
 
 def command_lines(section: str) -> list[str]:
@@ -78,6 +88,31 @@ def test_every_line_of_the_quickstart(tmp_path: Path) -> None:
     letter = printed["peek dlq.billing"].splitlines()[1]
     assert letter.endswith((" order", "\tfirst order", "\tsecond order"))
     assert first in ("first order", "second order"), "the reset made them available again, and one was rejected"
+
+
+def test_the_lines_for_a_cluster_that_there_is(tmp_path: Path) -> None:
+    export, attach = command_lines(on_your_cluster())
+    assert export == "export CLUSTER=broker:9092"
+    assert attach.startswith(".venv/bin/kshare attach $CLUSTER --listen 127.0.0.1:19092")
+    address = f"127.0.0.1:{free_port()}"
+    attach = attach.replace(".venv/bin/kshare", str(BIN / "kshare")).replace("127.0.0.1:19092", address)
+    code = on_your_cluster().split(PYTHON_FENCE)[1].split("```")[0].replace("127.0.0.1:19092", address)
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "from confluent_kafka import ShareConsumer\n"
+        + code
+        + "consumer.subscribe(['orders'])\n"
+        + "while not (found := consumer.poll(1.0)):\n    pass\n"
+        + "print(found[0].value().decode())\nconsumer.close()\n"
+    )
+    with ExistingCluster(tmp_path / "cluster") as cluster:
+        create_topic(cluster.bootstrap, "orders", 1)
+        with running(attach, tmp_path, {**os.environ, "CLUSTER": cluster.bootstrap}):
+            read_from_earliest(address, "billing")
+            producer = Producer({"bootstrap.servers": cluster.bootstrap})
+            producer.produce("orders", b"first order")
+            assert producer.flush(LIMIT_S) == 0
+            assert run(f"{sys.executable} {script}", tmp_path, dict(os.environ)).strip() == "first order"
 
 
 def python_worker(section: str, address: str, folder: Path, environment: dict[str, str]) -> str:

@@ -95,7 +95,7 @@ REGISTERED: dict[ApiKey, ServedApi] = {}
 """What `serve` registered so far; `kshare_gateway.dispatch.SERVED_APIS` is complete."""
 
 
-def served_api(
+def serve(
     request: type[ARequest],
     response: type[AResponse],
     versions: VersionRange,
@@ -107,8 +107,8 @@ def served_api(
     size: ResponseSize = ResponseSize.SHORT,
     elements: ElementArrays | None = None,
     works_in_slices: bool = False,
-) -> ServedApi:
-    """The row of an API, given by its classes, with either `answer_now`, which cannot wait or fail, or `handle`.
+) -> None:
+    """Registers an API, given by its classes, with either `answer_now`, which cannot wait or fail, or `handle`.
 
     ValueError for a mistake.
 
@@ -126,6 +126,8 @@ def served_api(
     api_key = ApiKey(request.API_KEY)
     if response is not request.RESPONSE:
         raise ValueError(f"{response.__name__} is not the response to {request.__name__}")
+    if api_key in REGISTERED:
+        raise ValueError(f"{api_key.api_name} is registered twice")
     if (answer_now is None) == (handle is None):
         raise ValueError(f"{api_key.api_name} needs either answer_now or handle")
     if failed is None and (handle is not None or access.whole):
@@ -134,7 +136,7 @@ def served_api(
         _check_fields(elements, request, response)
     if access.each is not None and (elements is None or failed is None):
         raise ValueError(f"{api_key.api_name} has needs of each element, but no elements or no `failed`")
-    return ServedApi(
+    REGISTERED[api_key] = ServedApi(
         request=request,
         versions=versions,
         access=access,
@@ -145,37 +147,6 @@ def served_api(
         elements=elements,
         works_in_slices=works_in_slices,
     )
-
-
-def serve(
-    request: type[ARequest],
-    response: type[AResponse],
-    versions: VersionRange,
-    *,
-    access: Access,
-    answer_now: Callable[[RequestContext, ARequest], AResponse] | None = None,
-    handle: Callable[[RequestContext, ARequest], Awaitable[AResponse | None]] | None = None,
-    failed: Callable[[RequestContext, ARequest, KafkaError], AResponse | None] | None = None,
-    size: ResponseSize = ResponseSize.SHORT,
-    elements: ElementArrays | None = None,
-    works_in_slices: bool = False,
-) -> None:
-    """Registers an API; the arguments are those of `served_api`. ValueError for a mistake."""
-    row = served_api(
-        request,
-        response,
-        versions,
-        access=access,
-        answer_now=answer_now,
-        handle=handle,
-        failed=failed,
-        size=size,
-        elements=elements,
-        works_in_slices=works_in_slices,
-    )
-    if row.api_key in REGISTERED:
-        raise ValueError(f"{row.name} is registered twice")
-    REGISTERED[row.api_key] = row
 
 
 def error_response(

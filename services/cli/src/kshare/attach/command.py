@@ -21,8 +21,6 @@ from kshare_servicekit.existing_cluster import BOOTSTRAP_SERVERS, ENGINE, KAFKA,
 MODE = "kshare.upstream.mode"
 SHARE, PROXY = "share", "proxy"
 MODES = (SHARE, PROXY)
-STORE = "rocksdb"
-"""The metadata store of an attach."""
 PRIVATE = 0o600
 
 
@@ -75,7 +73,7 @@ def _check_mode(options: AttachOptions) -> None:
 
 def _written_configs(options: AttachOptions, folder: Path) -> Path:
     """The file that the roles read: the user's configuration, and after it what attach decides."""
-    own = {ENGINE: KAFKA, METADATA_STORE: STORE, BOOTSTRAP_SERVERS: options.bootstrap}
+    own = {ENGINE: KAFKA, METADATA_STORE: KAFKA, BOOTSTRAP_SERVERS: options.bootstrap}
     if options.mode is not None:
         own[MODE] = options.mode
     given = "" if options.config_file is None else options.config_file.read_text(encoding="utf-8")
