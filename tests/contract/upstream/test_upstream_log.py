@@ -89,12 +89,20 @@ class Reading:
         return await self.partition.append(writer.build())
 
 
+async def id_of(upstream: Upstream, topic: str) -> bytes:
+    """The id of a new topic, once the brokers know it."""
+    async with asyncio.timeout(LIMIT_S):
+        while (found := (await upstream.describe([topic])).topics[topic]).error_code:
+            await asyncio.sleep(0.05)
+    return found.topic_id
+
+
 def run(bootstrap: str, body: Callable[[Reading], Awaitable[None]], **settings: int) -> None:
     async def with_log() -> None:
         async with opened(bootstrap) as upstream:
             topic = f"t-{uuid4().hex}"
             assert await create_topic(upstream, topic, partitions=1, replicas=1, configs=durable_configs(1))
-            topic_id = (await upstream.describe([topic])).topics[topic].topic_id
+            topic_id = await id_of(upstream, topic)
             reading = Reading(upstream, UpstreamPartitionName(topic, 0), topic_id, **settings)
             try:
                 await body(reading)

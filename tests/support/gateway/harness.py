@@ -32,6 +32,7 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
 from kshare_servicekit.memory_limit import queued_bytes
+from kshare_upstream.port import OpenUpstream
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import is_flexible
 
@@ -267,8 +268,9 @@ def _plainest(field: Any, shape: Any, optional: bool) -> Any:
 class GatewayClient:
     """One connection to a gateway; answers are read with kio."""
 
-    def __init__(self, node: GatewayNode) -> None:
-        self.connection: ClientConnection = node.new_connection()
+    def __init__(self, node: GatewayNode, broker_id: int | None = None) -> None:
+        """`broker_id` is the broker of an existing cluster to whose port the client comes."""
+        self.connection: ClientConnection = node.new_connection(broker_id=broker_id)
         self.transport = FakeTransport(self)
         self._buffer = b""
         self._next_id = 0
@@ -322,9 +324,20 @@ class GatewayClient:
 
 
 class GatewayHarness:
-    """A started gateway with its fakes. `leaders` by node id."""
+    """A started gateway with its fakes. `leaders` by node id.
 
-    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+    `client_listen` opens a socket; `open_upstream` makes the client of an existing cluster.
+    """
+
+    def __init__(
+        self,
+        texts: Mapping[str, str] | None = None,
+        *,
+        client_listen: str = "",
+        open_upstream: OpenUpstream | None = None,
+    ) -> None:
+        self._client_listen = client_listen
+        self._open_upstream = open_upstream
         self.configs: Configs = process_configs(texts or {})[0]
         self.network = InProcessNetwork()
         self.catalog = FakeCatalog()
@@ -342,14 +355,16 @@ class GatewayHarness:
             await self.network.serve(SHARE_COORDINATORS[node_id], [service])
         settings = GatewaySettings(
             node_id=7,
-            client_listen="",
+            client_listen=self._client_listen,
             advertised_host="gateway.example",
-            advertised_port=9092,
+            advertised_port=0 if self._client_listen else 9092,
             coordinator_address=COORDINATOR,
             configs=self.configs,
             queued_bytes=queued_bytes(self.configs, 1 << 40),
         )
-        self.node = GatewayNode(environment=environment(), network=self.network, settings=settings)
+        self.node = GatewayNode(
+            environment=environment(), network=self.network, settings=settings, open_upstream=self._open_upstream
+        )
         await self.node.start()
         return self
 

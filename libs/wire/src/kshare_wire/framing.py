@@ -17,7 +17,10 @@ from kshare_wire.messages import MalformedRequest
 LENGTH_SIZE = 4
 _LENGTH = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
+_INT16 = struct.Struct(">h")
 SMALL_CHUNK_SIZE = 4096
+FIRST_PRODUCE_WITH_TRANSACTIONAL_ID = 3
+FIRST_FLEXIBLE_PRODUCE = 9
 MINIMUM_FRAME_LENGTH = 8
 """The length of the shortest request header: key, version and correlation id."""
 
@@ -164,3 +167,19 @@ def _varint(frame: memoryview, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 28:
             raise MalformedRequest("a varint in the request header is longer than five bytes")
+
+
+def produce_acks(frame: memoryview, version: int) -> int:
+    """The field acks of a Produce request, which says whether there is a response; MalformedRequest."""
+    position = parse_header(frame, flexible=version >= FIRST_FLEXIBLE_PRODUCE).body_offset
+    try:
+        if version >= FIRST_FLEXIBLE_PRODUCE:
+            length, position = _varint(frame, position)
+            position += max(0, length - 1)
+        elif version >= FIRST_PRODUCE_WITH_TRANSACTIONAL_ID:
+            (length,) = _INT16.unpack_from(frame, position)
+            position += 2 + max(0, length)
+        (acks,) = _INT16.unpack_from(frame, position)
+    except (struct.error, IndexError):
+        raise MalformedRequest(f"a Produce request ends after {len(frame)} bytes") from None
+    return int(acks)

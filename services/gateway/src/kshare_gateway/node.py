@@ -28,6 +28,8 @@ from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.fetching import ShareFetcher
+from kshare_gateway.upstream.engine import configured_front, handlers_of, new_relaying_connection
+from kshare_gateway.upstream.ports import ClosePort
 from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs, logs_begun_anew
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.cluster_health import problems_of_view
@@ -58,7 +60,6 @@ class GatewayNode:
         open_upstream: OpenUpstream | None = None,
     ) -> None:
         """`open_upstream` makes the client of the existing cluster; needed with kshare.engine=kafka."""
-        self._open_upstream = open_upstream
         self._configs = DynamicConfigs(settings.configs)
         settings = self._settings = replace(settings, configs=self._configs)
         self._incarnation = f"{environment.random.getrandbits(128):032x}"
@@ -81,6 +82,8 @@ class GatewayNode:
         self._is_started = False
         self._is_stopping = False
         configs = settings.configs
+        self._listeners = settings.all_listeners()
+        self._front = configured_front(configs, open_upstream, self._listeners, self._open_port)
         self._environment = ConnectionEnvironment(
             maximum_frame_length=configs.integer("socket.request.max.bytes"),
             maximum_idle_ms=configs.integer("connections.max.idle.ms"),
@@ -96,11 +99,12 @@ class GatewayNode:
             certificate_principal=self._certificate_principal,
             authentication_delay_ms=lambda: configs.integer("connection.failed.authentication.delay.ms"),
             request_id_prefix=f"g{settings.node_id}-{self._incarnation[:6]}",
+            handlers=handlers_of(self._front),
         )
-        self._listeners = settings.all_listeners()
         self._certificate_principals = certificate_principals(configs, self._listeners)
         scram_users = ScramUsers(lambda: self._gateway.view.security)
-        self._sasl_listeners = sasl_listeners(configs, self._listeners, scram_users)
+        with_users = self._listeners if self._front is None else ()
+        self._sasl_listeners = sasl_listeners(configs, with_users, scram_users)
         self._tls_listeners = {each.name: self._tls_listener(each) for each in self._listeners if each.is_tls}
 
     @property
@@ -109,9 +113,16 @@ class GatewayNode:
         assert self._address, "the gateway is not started, or has no client_listen"
         return self._address
 
-    def new_connection(self, listener: str = PLAINTEXT_LISTENER) -> ClientConnection:
-        """The protocol of a new client connection on the listener of this name."""
+    def new_connection(self, listener: str = PLAINTEXT_LISTENER, broker_id: int | None = None) -> ClientConnection:
+        """The protocol of a new client connection on the listener of this name.
+
+        `broker_id` is the broker of an existing cluster to whose port the client came.
+        """
         self._last_connection_id += 1
+        if self._front is not None:
+            return new_relaying_connection(
+                self._last_connection_id, self._environment, listener, self._front, broker_id
+            )
         sasl = self._sasl_listeners.get(listener)
         session = None if sasl is None else SaslSession(sasl, time.time)
         return ClientConnection(self._last_connection_id, self._environment, listener, session)
@@ -120,6 +131,8 @@ class GatewayNode:
         """Binds, registers, and returns once clients are accepted."""
         settings = self._settings
         endpoints = [await self._bind(listener) for listener in self._listeners]
+        if self._front is not None:
+            await self._front.start()
         await self._catalog.start(
             coordinator_pb2.Node(
                 role=coordinator_pb2.ROLE_GATEWAY,
@@ -172,6 +185,19 @@ class GatewayNode:
             port=listener.advertised_port or port,
         )
 
+    async def _open_port(self, listener: GatewayListener, port: int, broker_id: int) -> tuple[int, ClosePort]:
+        """Opens a further port of a listener, for a broker of an existing cluster; OSError."""
+        new_connection = partial(self.new_connection, listener.name, broker_id)
+        tls = self._tls_listeners.get(listener.name)
+        if tls is not None:
+            return await tls.open_port(listener.host, port, new_connection)
+        server = await asyncio.get_running_loop().create_server(new_connection, listener.host or None, port)
+
+        async def close() -> None:
+            server.close()
+
+        return server.sockets[0].getsockname()[1], close
+
     async def stop(self, grace_ms: int) -> None:
         """Answers requests in flight for `grace_ms`, closes all connections, and releases their members' records.
 
@@ -182,6 +208,8 @@ class GatewayNode:
             server.close()
         for listener in self._tls_listeners.values():
             await listener.close()
+        if self._front is not None:
+            await self._front.stop()
         await self._catalog.deregister()
         self._catalog.coordinators.stop_waiting()
         for connection in list(self._connections.values()):
@@ -201,12 +229,15 @@ class GatewayNode:
             return ["the gateway is stopping"]
         if not self._is_started:
             waiting_for = f": {self._catalog_problem}" if self._catalog_problem else ""
-            return [f"the gateway is not started{waiting_for}"]
+            return [f"the gateway is not started{waiting_for}", *self._front_problems()]
         catalog = self._catalog
         now = asyncio.get_running_loop().time()
         if catalog.lease_renewed_at is None or now - catalog.lease_renewed_at > catalog.lease_ms / 1000:
             return [f"no response from the coordinator for {catalog.lease_ms} ms: {self._catalog_problem}"]
-        return []
+        return self._front_problems()
+
+    def _front_problems(self) -> list[str]:
+        return [] if self._front is None else self._front.problems()
 
     def cluster_problems(self) -> list[str]:
         """Problems that keep the cluster from serving, by this gateway's view of the catalog."""
@@ -250,6 +281,7 @@ class GatewayNode:
             connection.principal,
             connection.sasl,
             connection.account,
+            connection.relay,
         )
 
     def _certificate_principal(self, certificate: bytes | None) -> str | None:

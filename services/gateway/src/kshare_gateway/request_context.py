@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_core.security.principals import ANONYMOUS
@@ -14,6 +15,9 @@ from kshare_gateway.gateway import Gateway
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.share.fetching import ShareFetcher
 from kshare_rpc.catalog import PLAINTEXT_LISTENER
+
+if TYPE_CHECKING:
+    from kshare_gateway.upstream.client_relay import ClientRelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,14 @@ class RequestContext:
     """The connection's authentication; None on listeners without SASL."""
     account: MemoryAccount | None = None
     """The connection's part of the gateway's memory; None: no limit."""
+    relay: ClientRelay | None = None
+    """The client's side of an existing cluster; None with the embedded engine."""
+
+    @property
+    def cluster(self) -> ClientRelay:
+        """`relay`, for handlers that are served in front of an existing cluster only."""
+        assert self.relay is not None, "the embedded engine has no existing cluster"
+        return self.relay
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client is authorized; always true without an authorizer."""

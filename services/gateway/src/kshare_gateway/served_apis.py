@@ -95,7 +95,7 @@ REGISTERED: dict[ApiKey, ServedApi] = {}
 """What `serve` registered so far; `kshare_gateway.dispatch.SERVED_APIS` is complete."""
 
 
-def serve(
+def served_api(
     request: type[ARequest],
     response: type[AResponse],
     versions: VersionRange,
@@ -107,8 +107,8 @@ def serve(
     size: ResponseSize = ResponseSize.SHORT,
     elements: ElementArrays | None = None,
     works_in_slices: bool = False,
-) -> None:
-    """Registers an API, given by its classes, with either `answer_now`, which cannot wait or fail, or `handle`.
+) -> ServedApi:
+    """The row of an API, given by its classes, with either `answer_now`, which cannot wait or fail, or `handle`.
 
     ValueError for a mistake.
 
@@ -126,8 +126,6 @@ def serve(
     api_key = ApiKey(request.API_KEY)
     if response is not request.RESPONSE:
         raise ValueError(f"{response.__name__} is not the response to {request.__name__}")
-    if api_key in REGISTERED:
-        raise ValueError(f"{api_key.api_name} is registered twice")
     if (answer_now is None) == (handle is None):
         raise ValueError(f"{api_key.api_name} needs either answer_now or handle")
     if failed is None and (handle is not None or access.whole):
@@ -136,7 +134,7 @@ def serve(
         _check_fields(elements, request, response)
     if access.each is not None and (elements is None or failed is None):
         raise ValueError(f"{api_key.api_name} has needs of each element, but no elements or no `failed`")
-    REGISTERED[api_key] = ServedApi(
+    return ServedApi(
         request=request,
         versions=versions,
         access=access,
@@ -147,6 +145,37 @@ def serve(
         elements=elements,
         works_in_slices=works_in_slices,
     )
+
+
+def serve(
+    request: type[ARequest],
+    response: type[AResponse],
+    versions: VersionRange,
+    *,
+    access: Access,
+    answer_now: Callable[[RequestContext, ARequest], AResponse] | None = None,
+    handle: Callable[[RequestContext, ARequest], Awaitable[AResponse | None]] | None = None,
+    failed: Callable[[RequestContext, ARequest, KafkaError], AResponse | None] | None = None,
+    size: ResponseSize = ResponseSize.SHORT,
+    elements: ElementArrays | None = None,
+    works_in_slices: bool = False,
+) -> None:
+    """Registers an API; the arguments are those of `served_api`. ValueError for a mistake."""
+    row = served_api(
+        request,
+        response,
+        versions,
+        access=access,
+        answer_now=answer_now,
+        handle=handle,
+        failed=failed,
+        size=size,
+        elements=elements,
+        works_in_slices=works_in_slices,
+    )
+    if row.api_key in REGISTERED:
+        raise ValueError(f"{row.name} is registered twice")
+    REGISTERED[row.api_key] = row
 
 
 def error_response(

@@ -29,6 +29,12 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="How often the active coordinator asks for the topics that share groups use.",
     ),
     string(
+        "kshare.upstream.proxy.port.range",
+        "",
+        text="With kshare.upstream.mode=proxy, the ports FROM-TO of gateways, one for each broker of the cluster and "
+        "each listener; empty: those after the listener's own port, or free ones where that is 0.",
+    ),
+    string(
         "kshare.upstream.client.id", "kshare", text="The client id of all requests, for the cluster's logs and quotas."
     ),
     string(

@@ -22,11 +22,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from logging import DEBUG
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
@@ -45,7 +45,7 @@ from kshare_gateway.connections.request_parts import (
     repeated_together,
 )
 from kshare_gateway.connections.request_traces import RequestTraces
-from kshare_gateway.dispatch import SERVED_APIS, is_supported
+from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
 from kshare_gateway.metrics import GatewayMetrics
@@ -72,6 +72,9 @@ from kshare_wire.messages import (
     is_flexible,
 )
 
+if TYPE_CHECKING:
+    from kshare_gateway.upstream.client_relay import ClientRelay
+
 REQUESTS_UNDER_WAY_LIMIT = 64
 REQUESTS_PER_TURN = 16
 LONG_REQUESTS_LIMIT = 1
@@ -84,10 +87,10 @@ _LANES = {int(api_key): int(served.size) for api_key, served in SERVED_APIS.item
 """Lanes are sizes of responses: at most one request of a lane is in flight on a connection, save in lane 0 (SHORT)."""
 _LONG_ANSWER = int(ResponseSize.LONG)
 
-_HANDLERS = {int(api_key): served for api_key, served in SERVED_APIS.items()}
+EMBEDDED_HANDLERS: Mapping[int, ServedApi] = {int(api_key): served for api_key, served in SERVED_APIS.items()}
 
 
-def _add_busy(slot: _Slot, seconds: float) -> None:
+def _add_busy(slot: Slot, seconds: float) -> None:
     slot.busy_s += seconds
 
 
@@ -126,9 +129,11 @@ class ConnectionEnvironment:
     long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
     request_id_prefix: str = "gateway"
     """Prefix of the request ids of this gateway; connection id and correlation id follow."""
+    handlers: Mapping[int, ServedApi] = field(default_factory=lambda: EMBEDDED_HANDLERS)
+    """What the gateway answers itself, by API key."""
 
 
-class _Slot:
+class Slot:
     """A response's place in the response order. Empty `buffers`: the request has no response."""
 
     __slots__ = (
@@ -170,9 +175,12 @@ class ClientConnection(asyncio.Protocol):
         """Who the client is: "User:name"."""
         self.sasl = sasl
         """None on listeners without SASL."""
+        self.relay: ClientRelay | None = None
+        """The client's side of an existing cluster; None with the embedded engine."""
         self._environment = environment
+        self._handlers = environment.handlers
         self._frames = FrameReader(environment.maximum_frame_length)
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[Slot] = deque()
         self._held_frame: memoryview | None = None
         self._lanes_in_use = [False, False, False]
         self._is_decoding = False
@@ -358,7 +366,8 @@ class ClientConnection(asyncio.Protocol):
         api_key, version, correlation_id = peek_request(frame)
         if self.sasl is not None:
             self._check_session(self.sasl, api_key)
-        if not is_supported(api_key, version):
+        served = self._handlers.get(api_key)
+        if served is None or not served.versions.minimum <= version <= served.versions.maximum:
             if api_key != ApiKey.API_VERSIONS:
                 raise MalformedRequest(f"API {api_key} version {version} is not supported")
             response = unsupported_version()
@@ -367,10 +376,10 @@ class ClientConnection(asyncio.Protocol):
             return
         header = parse_header(frame, flexible=is_flexible(api_key, version))
         if len(frame) < SLICED_REQUEST_BYTES:
-            request = decode_request(_HANDLERS[api_key].request, version, frame, header.body_offset)
+            request = decode_request(served.request, version, frame, header.body_offset)
             self._begin(header, request, size)
             return
-        steps = decode_request_in_slices(_HANDLERS[api_key].request, version, frame, header.body_offset)
+        steps = decode_request_in_slices(served.request, version, frame, header.body_offset)
         try:
             next(steps)
         except StopIteration as end:
@@ -386,7 +395,7 @@ class ClientConnection(asyncio.Protocol):
         if problem is not None:
             raise ConnectionMustClose(problem)
 
-    async def _answer_raw(self, sasl: SaslSession, frame: memoryview, slot: _Slot) -> None:
+    async def _answer_raw(self, sasl: SaslSession, frame: memoryview, slot: Slot) -> None:
         """Answers a message of a mechanism that came without a header; a failure only closes the connection."""
         try:
             answer = sasl.answer(bytes(frame))
@@ -448,7 +457,7 @@ class ClientConnection(asyncio.Protocol):
         slot = self._new_slot(header.api_key, header.version, size)
         slot.elements = elements
         context = self._environment.context(self, header)
-        handler = _HANDLERS[header.api_key]
+        handler = self._handlers[header.api_key]
         if handler.answer_now is not None and elements <= SLICE_ELEMENTS and not _must_authorize(context, handler):
             response = handler.answer_now(context, request)
             buffers = encode_response(response, header.version, header.correlation_id)
@@ -487,14 +496,14 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.abort()
         return not self._is_closed
 
-    def _new_slot(self, api_key: int, version: int, request_bytes: int) -> _Slot:
-        slot = _Slot(api_key, version, request_bytes, self._environment.metrics.now())
+    def _new_slot(self, api_key: int, version: int, request_bytes: int) -> Slot:
+        slot = Slot(api_key, version, request_bytes, self._environment.metrics.now())
         self._slots.append(slot)
         self._lanes_in_use[slot.lane] = True
         return slot
 
     async def _run_traced(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+        self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> None:
         """Runs a request in a span if it is sampled; calls made by the request's task inherit the span."""
         traces = self._environment.traces
@@ -510,7 +519,7 @@ class ClientConnection(asyncio.Protocol):
         span.end("" if response is not None or self._is_closed else "no answer")
 
     async def _run(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+        self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> Response | None:
         """Runs the handler and sends the response; returns the response, or None without one."""
         is_costly = slot.lane == _LONG_ANSWER or slot.request_bytes >= SLICED_REQUEST_BYTES
@@ -530,7 +539,8 @@ class ClientConnection(asyncio.Protocol):
             self._close(str(reason))
             return None
         except Exception:
-            log.exception("closing a connection, the response to %s could not be built", _HANDLERS[header.api_key].name)
+            name = self._handlers[header.api_key].name
+            log.exception("closing a connection, the response to %s could not be built", name)
             self._close("the response could not be built")
             return None
         if not self._is_closed:
@@ -545,12 +555,12 @@ class ClientConnection(asyncio.Protocol):
         return response
 
     def _log_request(self, header: RequestHeader, request: Request[Any]) -> None:
-        name = _HANDLERS[header.api_key].name
+        name = self._handlers[header.api_key].name
         with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
             log.debug("responded to %s version %d of %s", name, header.version, self.client_host)
 
     async def _answer_unthrottled(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+        self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> tuple[Response | None, list[Buffer]]:
         """The response and its bytes."""
         response = await self._answer_in_parts(slot, header, context, request)
@@ -561,7 +571,7 @@ class ClientConnection(asyncio.Protocol):
         return response, [] if self._is_closed else await self._encoded(slot, header, response)
 
     async def _answer_throttled(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+        self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> tuple[Response | None, list[Buffer]]:
         """The response, which says how long the client is throttled, and its bytes."""
         work: Awaitable[Response | None] = self._answer_in_parts(slot, header, context, request)
@@ -581,14 +591,15 @@ class ClientConnection(asyncio.Protocol):
         return response, buffers
 
     async def _answer_in_parts(
-        self, slot: _Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
+        self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> Response | None:
         """Like `_answer`, but a long request whose elements are independent is answered part by part."""
         api_key, limit = header.api_key, self._environment.maximum_elements
         if slot.elements <= SLICE_ELEMENTS:
             return await self._answer(header, context, request)
         if not is_splittable(api_key):
-            if slot.elements <= limit or _HANDLERS[api_key].works_in_slices or _HANDLERS[api_key].failed is None:
+            served = self._handlers[api_key]
+            if slot.elements <= limit or served.works_in_slices or served.failed is None:
                 return await self._answer(header, context, request)
             return await self._refuse(header, context, request, too_many_elements(slot.elements, limit))
         request = await repeated_together(api_key, request, context.count_elements())
@@ -597,7 +608,7 @@ class ClientConnection(asyncio.Protocol):
         for number, (part, elements) in enumerate(parts_of(api_key, request, limit)):
             if number:
                 await self._environment.slices.next_slice(self.is_wanted)
-            if elements > limit and not _HANDLERS[api_key].works_in_slices:
+            if elements > limit and not self._handlers[api_key].works_in_slices:
                 problem = too_many_elements(elements, limit, "An element of the request")
                 response = await self._refuse(header, context, part, problem)
             elif error is None:
@@ -611,7 +622,7 @@ class ClientConnection(asyncio.Protocol):
     def _failed(
         self, header: RequestHeader, context: RequestContext, request: Request[Any], error: KafkaError
     ) -> Response | None:
-        handler = _HANDLERS[header.api_key]
+        handler = self._handlers[header.api_key]
         assert handler.failed is not None
         return handler.failed(context, request, error)
 
@@ -619,7 +630,7 @@ class ClientConnection(asyncio.Protocol):
         self, header: RequestHeader, context: RequestContext, request: Request[Any], error: KafkaError
     ) -> Response | None:
         """The response to a request of too many elements; a response that names each element is made part by part."""
-        log.info("%s of %s: %s", _HANDLERS[header.api_key].name, self.client_host, error)
+        log.info("%s of %s: %s", self._handlers[header.api_key].name, self.client_host, error)
         if not is_refused_in_parts(header.api_key):
             return self._failed(header, context, request, error)
         joined = JoinedResponse(header.api_key)
@@ -639,7 +650,7 @@ class ClientConnection(asyncio.Protocol):
         self, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> tuple[Response | None, KafkaError | None]:
         """The response, and the error if it applies to the whole request."""
-        handler = _HANDLERS[header.api_key]
+        handler = self._handlers[header.api_key]
         try:
             if _must_authorize(context, handler):
                 return await answer_authorized(context, handler, request, handler.answer), None
@@ -662,7 +673,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _throttle_ms(
         self,
-        slot: _Slot,
+        slot: Slot,
         header: RequestHeader,
         context: RequestContext,
         response: Response | None,
@@ -704,7 +715,7 @@ class ClientConnection(asyncio.Protocol):
         self._last_active = asyncio.get_running_loop().time()
         self._serve()
 
-    async def _encoded(self, slot: _Slot, header: RequestHeader, response: Response) -> list[Buffer]:
+    async def _encoded(self, slot: Slot, header: RequestHeader, response: Response) -> list[Buffer]:
         """The encoded response.
 
         A response that may have many elements is encoded, and its errors are counted, in slices.
@@ -717,7 +728,7 @@ class ClientConnection(asyncio.Protocol):
         self._environment.metrics.note_codes(header.api_key, codes)
         return buffers
 
-    def _finish(self, slot: _Slot, buffers: list[Buffer], response: Response | None) -> None:
+    def _finish(self, slot: Slot, buffers: list[Buffer], response: Response | None) -> None:
         metrics, account = self._environment.metrics, self.account
         slot.buffers = buffers
         slot.is_done = True

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ class TlsListener:
         self._tls = TlsServer(TlsConfigs(configs, listener.config_prefix))
         self._environment = environment
         self._sockets: Sequence[socket.socket] = ()
-        self._accepting: list[asyncio.Task[None]] = []
+        self._accepting: dict[asyncio.Task[None], None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._not_clients_yet: dict[int, str] = {}
         """The host of each connection in its handshake."""
@@ -86,11 +86,38 @@ class TlsListener:
 
     def start(self) -> None:
         """Starts accepting connections and checking for renewed certificates."""
-        loop = asyncio.get_running_loop()
         for each in self._sockets:
-            each.listen(BACKLOG)
-            self._accepting.append(loop.create_task(self._accept(each), name=f"accept of listener {self.name}"))
+            self._start_accepting(each, self._environment.new_connection)
         self._look_later()
+
+    async def open_port(
+        self, host: str, port: int, new_connection: Callable[[], ClientConnection]
+    ) -> tuple[int, Callable[[], Awaitable[None]]]:
+        """Accepts connections at a further port at once; the port, and what closes it. OSError."""
+        sockets = await _bound_sockets(host, port)
+        tasks = [self._start_accepting(each, new_connection) for each in sockets]
+
+        async def close() -> None:
+            await self._stop_accepting(tasks)
+            for each in sockets:
+                each.close()
+
+        return int(sockets[0].getsockname()[1]), close
+
+    def _start_accepting(
+        self, listening: socket.socket, new_connection: Callable[[], ClientConnection]
+    ) -> asyncio.Task[None]:
+        listening.listen(BACKLOG)
+        work = self._accept(listening, new_connection)
+        task = asyncio.get_running_loop().create_task(work, name=f"accept of listener {self.name}")
+        self._accepting[task] = None
+        return task
+
+    async def _stop_accepting(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            self._accepting.pop(task, None)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Closes the listener and its handshakes; client connections stay."""
@@ -115,7 +142,7 @@ class TlsListener:
             log.error("listener %s keeps its former certificates, the new ones are invalid: %s", self.name, problem)
         self._look_later()
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept(self, listening: socket.socket, new_connection: Callable[[], ClientConnection]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -124,9 +151,9 @@ class TlsListener:
                 log.error("listener %s failed to accept a connection: %s", self.name, error)
                 await asyncio.sleep(ACCEPT_RETRY_MS / 1000)
                 continue
-            self._begin(accepted, f"/{address[0]}")
+            self._begin(accepted, f"/{address[0]}", new_connection)
 
-    def _begin(self, accepted: socket.socket, client_host: str) -> None:
+    def _begin(self, accepted: socket.socket, client_host: str, new_connection: Callable[[], ClientConnection]) -> None:
         refusal = self._environment.refusal(client_host)
         if refusal is not None:
             self._environment.metrics.connections_refused += 1
@@ -139,7 +166,7 @@ class TlsListener:
             log.error("listener %s failed to accept a connection: %s", self.name, error)
             accepted.close()
             return
-        connection = self._environment.new_connection()
+        connection = new_connection()
         self._not_clients_yet[connection.connection_id] = client_host
         work = self._shake_hands(accepted, spare, client_host, connection)
         task = asyncio.get_running_loop().create_task(work, name="TLS handshake")

@@ -28,7 +28,7 @@ from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, F
 from kshare_wire.generated.responses.fetch import FetchResponse, PartitionData
 
 RETRY_BACKOFF_MS = 200
-RETRY_BACKOFF_MAX_MS = 5_000
+RETRY_BACKOFF_MAX_MS = 1_000
 EMPTY_PAUSE_MS = 10
 """The pause after an answer without records: a broker may not wait, although it was asked to."""
 PREFERRED_MS = 300_000
@@ -107,6 +107,8 @@ class LogFetcher:
         self._backing_off: dict[UpstreamLog, _BackOff] = {}
         self._examinations: dict[UpstreamLog, asyncio.Task[None]] = {}
         self._preferred: dict[UpstreamPartitionName, tuple[int, float]] = {}
+        self._leaders: dict[UpstreamPartitionName, int] = {}
+        self._lookups: dict[UpstreamLog, asyncio.Task[None]] = {}
         self._wanted = asyncio.Event()
         self._dispatch: asyncio.Task[None] | None = None
 
@@ -122,6 +124,7 @@ class LogFetcher:
         self._wanting.pop(log, None)
         self._backing_off.pop(log, None)
         self._preferred.pop(log.at, None)
+        self._leaders.pop(log.at, None)
         self._problems.forget(f"partition {log.at}")
 
     def demand(self, log: UpstreamLog) -> None:
@@ -134,7 +137,7 @@ class LogFetcher:
         self._dispatch = asyncio.get_running_loop().create_task(self._run(), name="upstream-fetches")
 
     async def stop(self) -> None:
-        tasks = [self._dispatch, *self._lanes.values(), *self._examinations.values()]
+        tasks = [self._dispatch, *self._lanes.values(), *self._examinations.values(), *self._lookups.values()]
         running = [task for task in tasks if task is not None]
         for task in running:
             task.cancel()
@@ -148,7 +151,7 @@ class LogFetcher:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                lanes = await self._by_lane()
+                lanes = self._by_lane()
             except Exception as bug:  # no log must stay unread because of another one
                 report_contained_bug("the choice of what to fetch from the existing cluster failed unexpectedly", bug)
                 self._wake_later(RETRY_BACKOFF_MS / 1000)
@@ -165,7 +168,7 @@ class LogFetcher:
     def _wake_later(self, pause_s: float) -> None:
         asyncio.get_running_loop().call_later(pause_s, self._wanted.set)
 
-    async def _by_lane(self) -> dict[_Lane, dict[UpstreamLog, FetchPosition]]:
+    def _by_lane(self) -> dict[_Lane, dict[UpstreamLog, FetchPosition]]:
         """What to fetch next of each log, by the lanes that are free."""
         lanes: dict[_Lane, dict[UpstreamLog, FetchPosition]] = {}
         for log in list(self._wanting):
@@ -177,10 +180,9 @@ class LogFetcher:
                 if position is None:
                     continue
                 is_wanting = True
-                try:
-                    node_id = await self._source_of(log.at)
-                except UNREACHABLE as error:
-                    self._failed(log, str(error))
+                node_id = self._source_of(log.at)
+                if node_id is None:
+                    self._look_up(log)
                     break
                 lane = _Lane(node_id, read_committed, position.is_tail)
                 if lane not in self._lanes:
@@ -193,14 +195,38 @@ class LogFetcher:
         back_off = self._backing_off.get(log)
         return back_off is not None and back_off.until_s > asyncio.get_running_loop().time()
 
-    async def _source_of(self, at: UpstreamPartitionName) -> int:
-        """The broker to fetch a partition from: its leader, or the replica that the leader prefers for this rack."""
+    def _source_of(self, at: UpstreamPartitionName) -> int | None:
+        """The broker to fetch a partition from: its leader, or the replica that the leader prefers for this rack.
+
+        None where the leader has to be looked up.
+        """
         preferred = self._preferred.get(at)
         if preferred is not None:
             if asyncio.get_running_loop().time() < preferred[1]:
                 return preferred[0]
             del self._preferred[at]
-        return await self._upstream.leader_of(at)
+        return self._leaders.get(at)
+
+    def _look_up(self, log: UpstreamLog) -> None:
+        """Looks up a log's leader; the others are fetched meanwhile."""
+        if log not in self._lookups:
+            task = asyncio.get_running_loop().create_task(self._find_leader(log), name=f"leader of {log.at}")
+            self._lookups[log] = task
+            task.add_done_callback(lambda _: self._lookups.pop(log, None))
+
+    async def _find_leader(self, log: UpstreamLog) -> None:
+        try:
+            self._leaders[log.at] = await self._upstream.leader_of(log.at)
+        except UNREACHABLE as error:
+            self._failed(log, str(error))
+        except Exception as bug:
+            report_contained_bug(f"the look-up of the leader of partition {log.at} failed unexpectedly", bug)
+            self._failed(log, repr(bug))
+        self._wanted.set()
+
+    def _forget_leader(self, at: UpstreamPartitionName) -> None:
+        self._leaders.pop(at, None)
+        self._upstream.forget_leader(at)
 
     def _failed(self, log: UpstreamLog, problem: str) -> None:
         """Notes an error of one log, which is fetched again after a back-off, from its leader."""
@@ -238,7 +264,7 @@ class LogFetcher:
         except UNREACHABLE as error:
             for log in positions:
                 if log.at not in self._preferred:
-                    self._upstream.forget_leader(log.at)
+                    self._forget_leader(log.at)
                 self._failed(log, str(error))
             return
         if answer.error_code:
@@ -308,7 +334,7 @@ class LogFetcher:
             return
         is_from_replica = log.at in self._preferred
         if code in LEADER_CHANGED:
-            self._upstream.forget_leader(log.at)
+            self._forget_leader(log.at)
         if code in _SUSPICIOUS and not is_from_replica:
             self._begin_examination(log)
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:

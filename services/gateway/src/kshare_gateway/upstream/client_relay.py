@@ -1,0 +1,60 @@
+"""A client's side of the existing cluster, as handlers use it: requests that are asked as this client."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kshare_gateway.request_context import ConnectionMustClose
+from kshare_gateway.upstream.front import Front
+from kshare_gateway.upstream.link import LinkOwner, UpstreamLink
+from kshare_upstream.connection import BrokerAddress, ConnectionLost
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.messages import Request, Response
+
+AResponse = TypeVar("AResponse", bound=Response)
+
+
+class ClientRelay:
+    """One client's connection to the existing cluster; a link that was lost without harm is replaced at the next use.
+
+    `broker_id` is the broker whose port the client came to; None: any broker, or the controller.
+    """
+
+    def __init__(self, front: Front, owner: LinkOwner, broker_id: int | None) -> None:
+        self.front = front
+        self._owner = owner
+        self._wanted_id = broker_id
+        self._link: UpstreamLink | None = None
+        self.broker_id = -1 if broker_id is None else broker_id
+        """The broker that the link is to; -1 before there is a link at a port for any broker."""
+
+    @property
+    def link(self) -> UpstreamLink:
+        if self._link is None or self._link.is_closed:
+            self._link = UpstreamLink(self._owner, self._choose, self.front.connect)
+        return self._link
+
+    @property
+    def open_link(self) -> UpstreamLink | None:
+        """The link, if there is one."""
+        return None if self._link is None or self._link.is_closed else self._link
+
+    async def ask(self, request: Request[AResponse], served: VersionRange) -> AResponse:
+        """The cluster's answer to this client, in the highest version that both have within `served`.
+
+        KafkaError UNSUPPORTED_VERSION; ConnectionMustClose without an answer.
+        """
+        version = self.front.brokers.version(request.API_KEY, served)
+        try:
+            return await self.link.ask(request, version, self.front.client_id, self.front.timeout_ms)
+        except ConnectionLost as lost:
+            raise ConnectionMustClose(str(lost)) from None
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+    def _choose(self) -> BrokerAddress:
+        broker = self.front.broker_for(self._wanted_id)
+        self.broker_id = broker.node_id
+        return broker.address

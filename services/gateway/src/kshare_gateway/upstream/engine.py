@@ -1,0 +1,42 @@
+"""The set-up of a gateway in front of an existing cluster, by kshare.engine=kafka and kshare.upstream.mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kshare_core.configs import Configs, InvalidConfig
+from kshare_gateway.connections.connection import EMBEDDED_HANDLERS, ConnectionEnvironment
+from kshare_gateway.connections.listeners import GatewayListener
+from kshare_gateway.served_apis import ServedApi
+from kshare_gateway.upstream.front import Front, is_proxy
+from kshare_gateway.upstream.ports import BrokerPorts, OpenPort
+from kshare_gateway.upstream.proxy_mode import proxy_routes
+from kshare_gateway.upstream.relaying_connection import RelayingConnection
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA
+from kshare_servicekit.tls.to_upstream import client_settings
+from kshare_upstream.port import OpenUpstream
+
+
+def configured_front(
+    configs: Configs, open_upstream: OpenUpstream | None, listeners: Sequence[GatewayListener], open_port: OpenPort
+) -> Front | None:
+    """What the node's connections share; None with the embedded engine. InvalidConfig."""
+    if configs.text(ENGINE) != KAFKA:
+        return None
+    if open_upstream is None:
+        raise InvalidConfig(f"{ENGINE}={KAFKA} needs the client of an existing cluster")
+    if not is_proxy(configs):
+        return None
+    ports = BrokerPorts(configs, listeners, open_port)
+    return Front(routes=proxy_routes(), upstream=open_upstream(), settings=client_settings(configs), ports=ports)
+
+
+def handlers_of(front: Front | None) -> Mapping[int, ServedApi]:
+    """The rows of what the node answers itself."""
+    return EMBEDDED_HANDLERS if front is None else front.routes.handlers
+
+
+def new_relaying_connection(
+    connection_id: int, environment: ConnectionEnvironment, listener: str, front: Front, broker_id: int | None
+) -> RelayingConnection:
+    return RelayingConnection(connection_id, environment, listener, front, broker_id)

@@ -1,0 +1,103 @@
+"""What all connections of a gateway in front of an existing cluster share: its routes, brokers and ports."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kshare_core.configs import Configs
+from kshare_gateway.upstream.brokers import UpstreamBrokers
+from kshare_gateway.upstream.link import Connect
+from kshare_gateway.upstream.ports import BrokerPorts
+from kshare_gateway.upstream.routes import Routes
+from kshare_rpc.catalog import ClientEndpoint
+from kshare_upstream.connection import BrokerAddress, ClientSettings
+from kshare_upstream.port import Broker, ClusterView, OpenedUpstream
+from kshare_wire.api_versions import VersionRange
+
+MODE = "kshare.upstream.mode"
+PROXY, SHARE = "proxy", "share"
+CONNECT_TIMEOUT_MS = 10_000
+
+
+class Front:
+    """See the module docstring. `ports` is None in mode share, where brokers of the cluster are not told to clients."""
+
+    def __init__(
+        self, *, routes: Routes, upstream: OpenedUpstream, settings: ClientSettings, ports: BrokerPorts | None
+    ) -> None:
+        self.routes = routes
+        self.ports = ports
+        self.brokers = UpstreamBrokers(upstream, self._on_view)
+        self.client_id = settings.client_id
+        self.timeout_ms = settings.request_timeout_ms
+        self.has_sasl = settings.credentials is not None
+        """Whether clients authenticate at the cluster, on the connection that is theirs."""
+        self.connect = connector(settings.tls)
+        self._announced: tuple[Mapping[int, VersionRange], dict[int, VersionRange]] = ({}, {})
+
+    async def start(self) -> None:
+        """Returns once a broker of the cluster answered, and brokers have their ports."""
+        await self.brokers.start()
+
+    async def stop(self) -> None:
+        await self.brokers.stop()
+        if self.ports is not None:
+            await self.ports.close()
+
+    def problems(self) -> list[str]:
+        return [] if self.brokers.problem is None else [f"the existing cluster: {self.brokers.problem}"]
+
+    @property
+    def announced(self) -> dict[int, VersionRange]:
+        """The versions that clients are told, by API key."""
+        versions = self.brokers.versions
+        if self._announced[0] is not versions:
+            self._announced = (versions, self.routes.announced(versions))
+        return self._announced[1]
+
+    def is_announced(self, api_key: int, version: int) -> bool:
+        told = self.announced.get(api_key)
+        return told is not None and told.minimum <= version <= told.maximum
+
+    def broker_for(self, wanted_id: int | None) -> Broker:
+        """The broker that a client's requests go to; ConnectionLost.
+
+        In mode share it is the controller, since what is relayed there is administration.
+        """
+        if wanted_id is not None:
+            return self.brokers.broker(wanted_id)
+        return self.brokers.controller() if self.ports is None else self.brokers.any_broker()
+
+    async def endpoints(self, listener: str, broker_ids: list[int]) -> dict[int, ClientEndpoint]:
+        """The addresses here of the cluster's brokers, by their ids; those that appeared just now get theirs first."""
+        assert self.ports is not None, "brokers of the cluster have ports in mode proxy only"
+        if any(self.ports.endpoint(listener, broker_id) is None for broker_id in broker_ids):
+            await self.brokers.look_again()
+        found = {broker_id: self.ports.endpoint(listener, broker_id) for broker_id in broker_ids}
+        return {broker_id: endpoint for broker_id, endpoint in found.items() if endpoint is not None}
+
+    async def _on_view(self, view: ClusterView) -> None:
+        if self.ports is not None:
+            await self.ports.cover(view.brokers)
+
+
+def connector(tls: ssl.SSLContext | None) -> Connect:
+    """Connects to brokers over sockets, with TLS if given."""
+
+    async def connect(protocol: Callable[[], asyncio.Protocol], address: BrokerAddress) -> Any:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                return await asyncio.get_running_loop().create_connection(
+                    protocol, address.host, address.port, ssl=tls, server_hostname=address.host if tls else None
+                )
+        except UnicodeError as error:
+            raise OSError(f"{address} is no address: {error}") from None
+
+    return connect
+
+
+def is_proxy(configs: Configs) -> bool:
+    return configs.text(MODE) == PROXY

@@ -1,0 +1,120 @@
+"""DescribeConfigs and IncrementalAlterConfigs in front of an existing cluster: its configs, and those of share groups.
+
+Configs of groups whose names begin with `share.` are kshare's, all others are the cluster's. A resource of a request
+with both kinds is divided; its result has the first error. Configs of consumer groups are shown where the cluster has
+configs of groups at all (Kafka 3.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from kshare_gateway.handlers.admin import describe_configs as local_description
+from kshare_gateway.handlers.admin import incremental_alter_configs as local_alteration
+from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.access import Access
+from kshare_gateway.served_apis import ElementArrays, ResponseSize, served_api
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kshare_wire.generated.requests.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kshare_wire.generated.responses.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from kshare_wire.generated.responses.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+GROUP = 32
+SHARE_PREFIX = "share."
+
+
+async def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    groups = [resource for resource in request.resources if resource.resource_type == GROUP]
+    answer = DescribeConfigsResponse()
+    theirs = [resource for resource in request.resources if _asks_cluster(resource)]
+    if theirs:
+        part: DescribeConfigsRequest = request.replaced(resources=theirs)
+        answer = await context.cluster.ask(part, VersionRange(1, context.version))
+    if not groups:
+        return answer
+    part = request.replaced(resources=groups)
+    own = (await local_description.handle(context, part)).results
+    of_cluster = {result.resource_name: result for result in answer.results if result.resource_type == GROUP}
+    others = [result for result in answer.results if result.resource_type != GROUP]
+    merged = [_merged(result, of_cluster.get(result.resource_name)) for result in own]
+    return DescribeConfigsResponse(results=[*others, *merged], throttle_time_ms=answer.throttle_time_ms)
+
+
+def _asks_cluster(resource: DescribeConfigsResource) -> bool:
+    """Not where only configs of share groups are asked for by name."""
+    names = resource.configuration_keys
+    return resource.resource_type != GROUP or not names or not all(name.startswith(SHARE_PREFIX) for name in names)
+
+
+def _merged(own: DescribeConfigsResult, theirs: DescribeConfigsResult | None) -> DescribeConfigsResult:
+    if own.error_code:
+        return own
+    configs = [config for config in own.configs if config.name.startswith(SHARE_PREFIX)]
+    if theirs is not None and not theirs.error_code:
+        configs += [config for config in theirs.configs if not config.name.startswith(SHARE_PREFIX)]
+    return DescribeConfigsResult(resource_type=GROUP, resource_name=own.resource_name, configs=configs)
+
+
+async def incremental_alter_configs(
+    context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    own: list[AlterConfigsResource] = []
+    theirs: list[AlterConfigsResource] = []
+    for resource in request.resources:
+        shares = [config for config in resource.configs if _is_own(resource, config.name)]
+        others = [config for config in resource.configs if not _is_own(resource, config.name)]
+        if shares or (resource.resource_type == GROUP and not others):
+            own.append(resource.replaced(configs=shares) if others else resource)
+        if others or resource.resource_type != GROUP:
+            theirs.append(resource.replaced(configs=others) if shares else resource)
+    results: list[AlterConfigsResourceResponse] = []
+    throttle_ms = 0
+    if theirs:
+        answer = await context.cluster.ask(request.replaced(resources=theirs), VersionRange(0, context.version))
+        results += answer.responses
+        throttle_ms = answer.throttle_time_ms
+    if own:
+        results += (await local_alteration.handle(context, request.replaced(resources=own))).responses
+    return IncrementalAlterConfigsResponse(responses=_one_each(results), throttle_time_ms=throttle_ms)
+
+
+def _is_own(resource: AlterConfigsResource, name: str) -> bool:
+    return resource.resource_type == GROUP and name.startswith(SHARE_PREFIX)
+
+
+def _one_each(results: Sequence[AlterConfigsResourceResponse]) -> list[AlterConfigsResourceResponse]:
+    found: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
+    for result in results:
+        key = (result.resource_type, result.resource_name)
+        if key not in found or (result.error_code and not found[key].error_code):
+            found[key] = result
+    return list(found.values())
+
+
+DESCRIBE_CONFIGS = served_api(
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    VersionRange(1, 4),
+    access=Access(by_handler="as the cluster and kshare's own DescribeConfigs"),
+    handle=describe_configs,
+    failed=local_description.failed,
+    size=ResponseSize.LONG,
+    elements=ElementArrays(("resources",), "results"),
+)
+INCREMENTAL_ALTER_CONFIGS = served_api(
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    VersionRange(0, 1),
+    access=Access(by_handler="as the cluster and kshare's own IncrementalAlterConfigs"),
+    handle=incremental_alter_configs,
+    failed=local_alteration.failed,
+    elements=ElementArrays(("resources",), "responses", identity=attrgetter("resource_type", "resource_name")),
+)

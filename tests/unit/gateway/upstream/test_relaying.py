@@ -1,0 +1,318 @@
+"""Relayed requests: bytes, order, own requests between them, back-pressure, and the end of either side."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kshare_gateway.dispatch import SERVED_APIS
+from kshare_gateway.request_context import ConnectionMustClose
+from kshare_gateway.upstream.proxy_mode import proxy_routes
+from kshare_gateway.upstream.routes import Routes
+from kshare_upstream.cluster import Cluster
+from kshare_upstream.connection import BrokerAddress, ClientSettings
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.framing import produce_acks
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.messages import MalformedRequest, encode_request
+from support.gateway.harness import GatewayClient, GatewayHarness
+from support.upstream.scripted_broker import NODE_ID, SERVED, ScriptedBroker, framed, header
+
+Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
+LOCAL_WAIT = ApiKey.SHARE_GROUP_HEARTBEAT
+
+
+def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
+    """Runs a scenario with a gateway in mode proxy in front of one broker."""
+
+    async def whole() -> None:
+        async with ScriptedBroker() as broker:
+            host, _, port = broker.address.rpartition(":")
+            configs = {
+                "kshare.engine": "kafka",
+                "kshare.upstream.mode": "proxy",
+                "kshare.upstream.bootstrap.servers": broker.address,
+                **(texts or {}),
+            }
+            harness = GatewayHarness(
+                configs,
+                client_listen="127.0.0.1:0",
+                open_upstream=lambda: Cluster([BrokerAddress(host, int(port))], ClientSettings()),
+            )
+            async with harness:
+                await asyncio.wait_for(scenario(harness, broker), 20)
+
+    asyncio.run(whole())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def relayed(client: GatewayClient, api_key: int, version: int, correlation_id: int, body: bytes) -> asyncio.Future[Any]:
+    """Sends a request by hand; the future gets the bytes after the correlation id."""
+    future = client.expect_raw(correlation_id)
+    client.connection.data_received(framed(header(api_key, version, correlation_id) + body))
+    return future
+
+
+def test_frames_are_passed_on_verbatim_in_both_directions() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"no response that could be decoded"
+        body = bytes(range(256))
+        answer = await relayed(client, ApiKey.HEARTBEAT, 4, 0x7FFFFFFF, body)
+        assert answer == b"no response that could be decoded"
+        assert broker.received(ApiKey.HEARTBEAT) == [header(ApiKey.HEARTBEAT, 4, 0x7FFFFFFF) + body]
+
+    run(scenario)
+
+
+def test_responses_of_any_size_and_in_any_pieces_are_whole() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        sizes = [0, 1, 5, 100, 70_000, 3_000_000, 2, 0]
+        broker.answers[ApiKey.OFFSET_COMMIT] = lambda version, frame: b"z" * struct.unpack(">i", frame[-4:])[0]
+        answers = [
+            relayed(client, ApiKey.OFFSET_COMMIT, 2, number, struct.pack(">i", size))
+            for number, size in enumerate(sizes)
+        ]
+        assert [len(answer) for answer in await asyncio.gather(*answers)] == sizes
+        assert client.answered == list(range(len(sizes)))
+
+    run(scenario)
+
+
+def test_a_response_waits_for_that_of_an_earlier_request_which_is_answered_here() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client, held = harness.client(), asyncio.Event()
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"relayed"
+
+        async def late(request: Any, payload: memoryview) -> Any:
+            await held.wait()
+            raise ConnectionError("the coordinator is gone")
+
+        harness.catalog.answers["ShareGroupHeartbeat"] = late
+        local = client.send(LOCAL_WAIT, 1, group_id="g", member_id="m", member_epoch=1)
+        after = relayed(client, ApiKey.HEARTBEAT, 4, 900, b"")
+        await until(lambda: bool(broker.received(ApiKey.HEARTBEAT)))
+        await asyncio.sleep(0.05)  # its response is here by now
+        assert not after.done() and not client.answered
+        held.set()
+        await asyncio.gather(local, after)
+        assert client.answered == [1, 900]
+
+    run(scenario)
+
+
+def test_a_fetch_is_relayed_once_nothing_is_under_way_that_is_answered_here() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client, held = harness.client(), asyncio.Event()
+        broker.answers[ApiKey.FETCH] = lambda version, frame: b"records"
+
+        async def late(request: Any, payload: memoryview) -> Any:
+            await held.wait()
+            raise ConnectionError("the coordinator is gone")
+
+        harness.catalog.answers["ShareGroupHeartbeat"] = late
+        client.send(LOCAL_WAIT, 1, group_id="g", member_id="m", member_epoch=1)
+        fetched = relayed(client, ApiKey.FETCH, 12, 900, b"")
+        await harness.settle()
+        assert not broker.received(ApiKey.FETCH)
+        held.set()
+        assert await fetched == b"records"
+
+    run(scenario)
+
+
+def test_own_requests_and_relayed_ones_share_a_connection_in_order() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: frame[-1:]
+        answers: list[Any] = []
+        for number in range(20):
+            answers.append(relayed(client, ApiKey.HEARTBEAT, 4, 1000 + number, bytes([number])))
+            answers.append(client.send(ApiKey.METADATA, 12, topics=None))
+        results = await asyncio.gather(*answers)
+        assert results[::2] == [bytes([number]) for number in range(20)]
+        assert {answer.brokers[0].node_id for answer in results[1::2]} == {NODE_ID}
+        ports = {(answer.brokers[0].host, answer.brokers[0].port) for answer in results[1::2]}
+        ((host, port),) = ports
+        assert host == "gateway.example" and port != broker.port
+
+    run(scenario)
+
+
+def test_a_produce_without_acknowledgement_has_no_response() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.PRODUCE] = lambda version, frame: (
+            None if produce_acks(memoryview(frame), version) == 0 else b"p"
+        )
+        for version in (3, 8, 9):
+            for acks, correlation_id in ((0, 5), (1, 6), (-1, 7)):
+                request = ProduceRequest(transactional_id="tx" if acks else None, acks=acks, timeout_ms=1)
+                frame = b"".join(map(bytes, encode_request(request, version, correlation_id, "tester")))
+                if acks:
+                    answer = client.expect_raw(correlation_id)
+                client.connection.data_received(frame)
+                if acks:
+                    assert await answer == b"p"
+        assert client.connection.requests_under_way == 0
+        assert len(broker.received(ApiKey.PRODUCE)) == 9
+
+    run(scenario)
+
+
+def test_a_client_that_does_not_read_stops_the_reading_from_the_broker() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        sent = 0
+
+        async def endless(version: int, frame: bytes) -> bytes:
+            nonlocal sent
+            sent += 1
+            return bytes(1 << 20)
+
+        broker.answers[ApiKey.HEARTBEAT] = endless
+        client.connection.pause_writing()
+        assert client.connection.account.unsent_bytes == 0
+        client.connection.resume_writing()
+        answers = [relayed(client, ApiKey.HEARTBEAT, 4, number, b"") for number in range(60)]
+        await until(lambda: len(client.answered) >= 2)
+        client.connection.pause_writing()
+        await asyncio.sleep(0.2)
+        seen = len(client.answered)
+        assert sent < 60, "the broker's answers were read on, into memory"
+        client.connection.resume_writing()
+        await asyncio.gather(*answers)
+        assert seen < 60 and client.answered == list(range(60))
+
+    run(scenario)
+
+
+def test_a_broker_that_does_not_read_stops_the_reading_from_the_client() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b""
+        await relayed(client, ApiKey.HEARTBEAT, 4, 1, b"")
+        broker.stop_reading()
+        answers = []
+        for number in range(2, 60):
+            if not client.transport.reading:
+                break
+            answers.append(relayed(client, ApiKey.HEARTBEAT, 4, number, bytes(1 << 20)))
+        assert not client.transport.reading and len(answers) < 50
+        broker.read_on()
+        await asyncio.gather(*answers)
+        assert client.transport.reading
+
+    run(scenario)
+
+
+def test_a_broker_that_goes_ends_the_connection_of_a_client_that_waits_for_it() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client, held = harness.client(), asyncio.Event()
+
+        async def never(version: int, frame: bytes) -> None:
+            await held.wait()
+
+        broker.answers[ApiKey.HEARTBEAT] = never
+        relayed(client, ApiKey.HEARTBEAT, 4, 1, b"")
+        await until(lambda: bool(broker.received(ApiKey.HEARTBEAT)))
+        broker.close_clients()
+        await until(lambda: client.transport.is_closed)
+        held.set()
+
+    run(scenario)
+
+
+def test_a_connection_that_was_idle_upstream_is_opened_again() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"again"
+        await relayed(client, ApiKey.HEARTBEAT, 4, 1, b"")
+        link = client.connection.relay.open_link  # type: ignore[union-attr]
+        broker.close_clients()
+        await until(lambda: link is not None and link.is_closed)
+        assert not client.transport.is_closed
+        assert await relayed(client, ApiKey.HEARTBEAT, 4, 2, b"") == b"again"
+
+    run(scenario)
+
+
+def test_a_client_that_goes_ends_its_connection_upstream() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b""
+        await relayed(client, ApiKey.HEARTBEAT, 4, 1, b"")
+        relay = client.connection.relay
+        assert relay is not None and relay.open_link is not None
+        client.lose()
+        assert relay.open_link is None
+        with pytest.raises(ConnectionMustClose):
+            await relay.ask(ProduceRequest(), VersionRange(3, 9))
+
+    run(scenario)
+
+
+def test_a_broker_that_is_gone_is_no_hang() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        harness_client = GatewayClient(harness.node, 77)
+        relayed(harness_client, ApiKey.HEARTBEAT, 4, 1, b"")
+        await until(lambda: harness_client.transport.is_closed)
+
+    run(scenario)
+
+
+def test_versions_that_are_not_announced_close_the_connection() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        for api_key, version in (
+            (ApiKey.PRODUCE, 10),
+            (ApiKey.FETCH, 16),
+            (ApiKey.SASL_HANDSHAKE, 0),
+            (ApiKey.VOTE, 0),
+        ):
+            client = harness.client()
+            relayed(client, api_key, version, 1, bytes(20))
+            await until(lambda client=client: client.transport.is_closed)  # type: ignore[misc]
+            assert not broker.received(api_key)
+
+    run(scenario)
+
+
+def test_api_versions_announces_what_the_cluster_and_kshare_have() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        answer = await harness.client().ask(ApiKey.API_VERSIONS, 4)
+        told = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        assert told[ApiKey.PRODUCE] == (0, 9) and told[ApiKey.FETCH] == (0, 15)
+        assert told[ApiKey.METADATA] == (0, 12), "kshare's own 13 is not the cluster's"
+        assert told[ApiKey.SASL_HANDSHAKE] == (1, 1)
+        assert told[ApiKey.SHARE_FETCH] == (1, 2) and told[ApiKey.SHARE_GROUP_HEARTBEAT][1] == 1
+        assert ApiKey.VOTE not in told and ApiKey.JOIN_GROUP not in told, "this broker does not serve them"
+        levels = {each.name: each.max_version_level for each in answer.finalized_features}
+        assert levels == {"metadata.version": 21, "transaction.version": 1, "share.version": 2}
+        assert answer.finalized_features_epoch == 9
+
+    run(scenario)
+
+
+def test_every_api_of_the_embedded_engine_is_in_the_table_of_proxy_mode() -> None:
+    routes = proxy_routes()
+    assert set(map(int, SERVED_APIS)) <= routes.handlers.keys() | routes.relayed
+    announced = routes.announced(SERVED)
+    assert announced[ApiKey.FIND_COORDINATOR] == VersionRange(0, 5)
+    with pytest.raises(ValueError, match="relayed and answered"):
+        Routes(handlers=routes.handlers, relayed=frozenset({int(ApiKey.METADATA)}))
+
+
+def test_acks_of_a_produce_that_ends_too_early() -> None:
+    for version in (3, 8, 9):
+        with pytest.raises(MalformedRequest, match="ends after"):
+            produce_acks(memoryview(header(ApiKey.PRODUCE, version, 1)), version)
