@@ -26,6 +26,7 @@ from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.topics_command_line import topics_app
 from kshare.demo.command import DEFAULT_ORDERS, run_demo
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.migrate.command_line import migrate
 from kshare.output import stdout_console
 from kshare.up.command import UpOptions, run_up
 
@@ -46,6 +47,7 @@ app.command()(peek)
 app.command()(audit)
 app.command()(redrive)
 app.command()(report)
+app.command()(migrate)
 
 
 @app.command()

@@ -15,11 +15,11 @@ from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsu
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
 from kshare.commands.groups.group_requests import (
-    GROUP_RESOURCE,
     alter_group_configs,
     describe_configs,
     read_share_offsets,
 )
+from kshare.commands.resource_configs import GROUP
 from kshare.commands.topics import kafka_failure
 from kshare.failure import CommandFailed
 
@@ -105,7 +105,7 @@ def prepare_group(
     elif from_beginning:
         alter_group_configs(bootstrap, group, {AUTO_OFFSET_RESET: "earliest"}, properties)
     elif not has_place:
-        found = describe_configs(bootstrap, GROUP_RESOURCE, group, [AUTO_OFFSET_RESET], properties)
+        found = describe_configs(bootstrap, GROUP, group, [AUTO_OFFSET_RESET], properties)
         if found.get(AUTO_OFFSET_RESET) == "latest":
             note(
                 f"group {group} is new in {topic} and receives only records produced from now on "

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from kshare.addresses import Address, parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
+from kshare.commands.resource_configs import GROUP, alter_configs
+from kshare.endpoint import Endpoint
 from kshare.failure import CommandFailed
 from kshare.kafka_connection import KafkaConnection, refuse
 from kshare_core.errors import ErrorCode
@@ -19,19 +21,12 @@ from kshare_wire.generated.requests.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
-from kshare_wire.generated.requests.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kshare_wire.generated.requests.list_groups import ListGroupsRequest
 from kshare_wire.generated.requests.share_group_describe import ShareGroupDescribeRequest
 from kshare_wire.generated.responses.list_groups import ListedGroup
 from kshare_wire.generated.responses.share_group_describe import DescribedGroup
 
 GROUP_COORDINATOR = 0
-GROUP_RESOURCE = 32
-SET, DELETE = 0, 1
 DESCRIBE_TIMEOUT_S = 30
 
 
@@ -114,15 +109,7 @@ def alter_group_configs(
     bootstrap: str, group_id: str, changes: Mapping[str, str | None], properties: Properties = NO_PROPERTIES
 ) -> None:
     """Sets configs of a group; None resets one to the broker default. CommandFailed."""
-    configs = tuple(
-        AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
-        for name, value in changes.items()
-    )
-    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        (result,) = connection.call(request, version=1).responses
-    refuse(result.error_code, f"setting configs of group {group_id}", result.error_message)
+    alter_configs(Endpoint(bootstrap, properties), GROUP, group_id, changes)
 
 
 def alter_share_offsets(

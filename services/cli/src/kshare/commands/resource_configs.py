@@ -1,0 +1,60 @@
+"""The configs of topics and groups that were set on them, and changes of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kshare.addresses import parse_address
+from kshare.endpoint import Endpoint
+from kshare.kafka_connection import KafkaConnection, refuse
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kshare_wire.generated.requests.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+TOPIC, GROUP = 2, 32
+"""Kinds of resources."""
+NAMES = {TOPIC: "topic", GROUP: "group"}
+SET, DELETE = 0, 1
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_GROUP_CONFIG = 1, 8
+SOURCES = {TOPIC: DYNAMIC_TOPIC_CONFIG, GROUP: DYNAMIC_GROUP_CONFIG}
+"""The source of a value that was set on the resource itself."""
+RESOURCES_PER_REQUEST = 100
+
+
+def own_configs(cluster: Endpoint, kind: int, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """By name of a topic or group, the configs that were set on it (DescribeConfigs v4); CommandFailed."""
+    found: dict[str, dict[str, str]] = {}
+    for at in range(0, len(names), RESOURCES_PER_REQUEST):
+        resources = [
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for name in names[at : at + RESOURCES_PER_REQUEST]
+        ]
+        address = parse_address(cluster.bootstrap, what="--bootstrap")
+        with KafkaConnection(address, properties=cluster.properties) as connection:
+            answer = connection.call(DescribeConfigsRequest(resources=resources), version=4)
+        for result in answer.results:
+            refuse(result.error_code, f"describing the configs of {result.resource_name}", result.error_message)
+            found[result.resource_name] = {
+                entry.name: entry.value
+                for entry in result.configs
+                if entry.config_source == SOURCES[kind] and entry.value is not None
+            }
+    return found
+
+
+def alter_configs(cluster: Endpoint, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
+    """Sets configs of a topic or group; None resets one to the broker's default. CommandFailed."""
+    configs = tuple(
+        AlterableConfig(name=config, config_operation=DELETE if value is None else SET, value=value)
+        for config, value in changes.items()
+    )
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    with KafkaConnection(
+        parse_address(cluster.bootstrap, what="--bootstrap"), properties=cluster.properties
+    ) as connection:
+        (result,) = connection.call(request, version=1).responses
+    refuse(result.error_code, f"setting configs of {NAMES[kind]} {name}", result.error_message)

@@ -1,0 +1,22 @@
+"""One of the clusters that a command on two clusters names by an option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from kshare.addresses import parse_address
+from kshare.client_properties import Properties, read_properties
+
+
+class Endpoint(NamedTuple):
+    """A bootstrap address with the properties of its connections."""
+
+    bootstrap: str
+    properties: Properties
+
+
+def endpoint(option: str, bootstrap: str, config: Path | None) -> Endpoint:
+    """The cluster of an option such as `--from`; CommandFailed if the address or the property file is wrong."""
+    parse_address(bootstrap, what=option)
+    return Endpoint(bootstrap, read_properties(config))
