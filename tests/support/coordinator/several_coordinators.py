@@ -1,4 +1,6 @@
-"""Several CoordinatorNodes that share one etcd, on simulated hosts and virtual time, and a client that finds its way.
+"""Several CoordinatorNodes that share their metadata, on simulated hosts and virtual time, and a client of theirs.
+
+The metadata is in the model of etcd, or in an existing cluster in memory.
 
 `SeveralCoordinators` can kill, freeze, cut off and stop coordinators. Whenever one of them answers for a group or for
 the catalog, it is checked that no other one could have answered for the same at that moment (`violations`).
@@ -16,7 +18,8 @@ from google.protobuf.message import Message
 from kshare_coordinator.core import Core
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
-from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS
+from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, MetadataStore
+from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import PROCESS_CONFIGS, Configs
@@ -34,6 +37,8 @@ from support.simulation.history import History
 from support.simulation.hosts import Node, SimulatedHost
 from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork
+from support.upstream.faulty_upstream import FaultyUpstream
+from support.upstream.memory_upstream import MemoryUpstream
 
 Answer = TypeVar("Answer")
 
@@ -66,13 +71,19 @@ def addresses(count: int) -> list[str]:
 class SeveralCoordinators:
     """See the module's text. `run` plays `main` on a loop of its own."""
 
-    def __init__(self, seed: object = 0, *, count: int = 3, configs: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, seed: object = 0, *, count: int = 3, configs: Mapping[str, str] | None = None, store: str = "etcd"
+    ) -> None:
+        """`store` is etcd or kafka."""
         self.random = random.Random(f"{seed}/several")
         self.loop = VirtualLoop(time_limit=2_000.0, step_limit=5_000_000)
         self.fabric = SimulatedFabric(self.loop, random.Random(f"{seed}/network"), History())
+        self.store = store
         self.etcd = MemoryEtcd()
-        self.ways: dict[str, FaultyEtcd] = {}
-        """The newest way to etcd of each coordinator."""
+        self.kafka = MemoryUpstream()
+        self._kafka_is_paused = False
+        self.ways: dict[str, FaultyEtcd | FaultyUpstream] = {}
+        """The newest way to the metadata of each coordinator."""
         self.configs = Configs(PROCESS_CONFIGS, {"kshare.node.lease.ms": "4000", **(configs or {})})
         self.count = count
         self.hosts = [
@@ -92,17 +103,43 @@ class SeveralCoordinators:
 
     def _build(self, number: int) -> Callable[[Environment, Network, SimulatedHost], Node]:
         def build(environment: Environment, network: Network, host: SimulatedHost) -> Node:
-            way = self.ways[host.name] = FaultyEtcd(self.etcd.client(time_limit_ms=LEASE_MS // 4))
             return CoordinatorNode(
                 environment=environment,
                 network=network,
                 settings=CoordinatorSettings(
                     node_id=number, listen=f"{host.name}:1", coordinator_address="", configs=self.configs
                 ),
-                open_store=lambda: EtcdMetadataStore(way, prefix="/kshare/", lease_ms=LEASE_MS),
+                open_store=lambda: self._open_store(host.name),
             )
 
         return build
+
+    def _open_store(self, name: str) -> MetadataStore:
+        if self.store == "etcd":
+            etcd = self.ways[name] = FaultyEtcd(self.etcd.client(time_limit_ms=LEASE_MS // 4))
+            return EtcdMetadataStore(etcd, prefix="/kshare/", lease_ms=LEASE_MS)
+        kafka = self.ways[name] = FaultyUpstream(self.kafka, lambda: self._kafka_is_paused)
+        now_ms = lambda: int(self.loop.time() * 1000)  # noqa: E731
+        return UpstreamMetadataStore(kafka, topic_prefix="__kshare_", lease_ms=LEASE_MS, now_ms=now_ms)
+
+    def pause_metadata(self) -> None:
+        """Nothing that keeps the metadata answers, until `resume_metadata`."""
+        self.etcd.pause()
+        self._kafka_is_paused = True
+
+    def resume_metadata(self) -> None:
+        self.etcd.resume()
+        self._kafka_is_paused = False
+
+    async def restart_metadata(self) -> None:
+        """Its data stays; connections do not."""
+        self.etcd.restart()
+        ways = [way for way in self.ways.values() if isinstance(way, FaultyUpstream) and not way.unavailable]
+        for way in ways:
+            way.unavailable = True
+        await asyncio.sleep(0.01)
+        for way in ways:
+            way.unavailable = False
 
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.loop.run(main())

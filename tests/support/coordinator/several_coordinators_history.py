@@ -1,9 +1,9 @@
 """One seeded history of several coordinators under faults, and what must be true of it.
 
 Clients commit offsets, are members of share groups, make and delete topics and run transactions over two groups each,
-while coordinators are killed, frozen, stopped, cut off from etcd and from each other, and etcd itself stands still, is
-started again or loses answers. A call whose outcome is unknown leaves both possible, for as long as what was under way
-may still arrive; everything that was confirmed is there, at once and at the end.
+while coordinators are killed, frozen, stopped, cut off from their metadata and from each other, and what keeps the
+metadata stands still, is started again or loses answers. A call whose outcome is unknown leaves both possible, for as
+long as what was under way may still arrive; everything that was confirmed is there, at once and at the end.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Position:
 class SeveralCoordinatorsHistory:
     """See the module's text; `run` raises AssertionError where something confirmed is not there."""
 
-    def __init__(self, seed: int, *, faults: int = 6) -> None:
+    def __init__(self, seed: int, *, faults: int = 6, store: str = "etcd") -> None:
         self.random = random.Random(f"{seed}/history")
-        self.several = SeveralCoordinators(seed, configs={"kshare.node.lease.ms": "20000"})
+        self.several = SeveralCoordinators(seed, configs={"kshare.node.lease.ms": "20000"}, store=store)
         self.faults = faults
         self.is_over = False
         self.commits = self.transactions = self.topics = self.heartbeats = self.unknown = 0
@@ -103,11 +103,11 @@ class SeveralCoordinatorsHistory:
             self._kill,
             self._freeze,
             self._stop,
-            self._cut_off_from_etcd,
+            self._cut_off_from_metadata,
             self._cut_link,
-            self._pause_etcd,
-            self._restart_etcd,
-            self._lose_etcd_answers,
+            self._pause_metadata,
+            self._restart_metadata,
+            self._lose_answers,
         ]
         for _ in range(self.faults):
             await asyncio.sleep(self.random.uniform(0.5, 3))
@@ -142,7 +142,7 @@ class SeveralCoordinatorsHistory:
         await asyncio.sleep(self._duration())
         await asyncio.wait([host.start()], timeout=1)
 
-    async def _cut_off_from_etcd(self) -> None:
+    async def _cut_off_from_metadata(self) -> None:
         way = self.several.ways[self._victim().name]
         way.unavailable = True
         await asyncio.sleep(self._duration())
@@ -155,15 +155,15 @@ class SeveralCoordinatorsHistory:
         await asyncio.sleep(self._duration())
         self.several.fabric.unblock(*names)
 
-    async def _pause_etcd(self) -> None:
-        self.several.etcd.pause()
+    async def _pause_metadata(self) -> None:
+        self.several.pause_metadata()
         await asyncio.sleep(self._duration())
-        self.several.etcd.resume()
+        self.several.resume_metadata()
 
-    async def _restart_etcd(self) -> None:
-        self.several.etcd.restart()
+    async def _restart_metadata(self) -> None:
+        await self.several.restart_metadata()
 
-    async def _lose_etcd_answers(self) -> None:
+    async def _lose_answers(self) -> None:
         way = self.several.ways[self._victim().name]
         for lose in (way.lose_answers, way.lose_requests, lambda count: way.apply_late(count, 400)):
             lose(self.random.randint(0, 2))

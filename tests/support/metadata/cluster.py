@@ -1,4 +1,4 @@
-"""Several coordinators' metadata stores on one etcd, each with a listener that knows what it was told, and checks it.
+"""Several coordinators' metadata stores on one etcd or existing cluster, and listeners that check what they are told.
 
 Broken rules are collected in `violations`: a partition that two own at once, one that is gained twice or lost without
 being owned, a catalog that is loaded by its owner.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, Self, TypeVar
 
 from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
-from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember
+from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember, MetadataStore
+from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_runtime.ports import Write
 from support.metadata.etcd_backends import Backend, until
 from support.metadata.faulty_etcd import FaultyEtcd
+from support.metadata.upstream_backends import UpstreamBackend
+from support.upstream.faulty_upstream import FaultyUpstream
 
 FAMILY = "coordinator"
 LEASE_MS = 2_000
@@ -29,25 +33,29 @@ def texts(rows: Sequence[Write]) -> dict[str, str]:
     return {row.key.decode(): row.value.decode() for row in rows if row.value is not None}
 
 
-class Coordinator:
+class Rules(Protocol):
+    """What a listener needs of its cluster."""
+
+    group_partitions: int
+    violations: list[str]
+
+    def check_gained(self, partition: int, node_id: int) -> None: ...
+
+
+class ListeningCoordinator:
     """One store and its listener."""
 
-    def __init__(self, cluster: Cluster, node_id: int, incarnation: str, **limits: int) -> None:
+    def __init__(self, cluster: Rules, node_id: int, incarnation: str, store: MetadataStore) -> None:
         self._cluster = cluster
         self.node_id = node_id
         self.member = CoordinatorMember(node_id, incarnation, f"127.0.0.1:{9000 + node_id}")
-        self.etcd = FaultyEtcd(cluster.backend.client())
-        self.store = EtcdMetadataStore(self.etcd, prefix=PREFIX, lease_ms=LEASE_MS, **limits)
+        self.store = store
         self.catalog: dict[str, str] = {}
         self.loads = 0
         self.catalog_appends: list[dict[str, str | None]] = []
         self.gained_rows: dict[int, dict[str, str]] = {}
         self.members: list[CoordinatorMember] = []
         self.owners: dict[int, int] = {}
-
-    async def start(self) -> Coordinator:
-        await self.store.start(self.member, self)
-        return self
 
     @property
     def group_partitions(self) -> list[int]:
@@ -94,22 +102,53 @@ class Coordinator:
         self.owners = dict(owners)
 
 
-class Cluster:
+class Coordinator(ListeningCoordinator):
+    """One with its metadata in etcd."""
+
+    def __init__(self, cluster: Cluster, node_id: int, incarnation: str, **limits: int) -> None:
+        self.etcd = FaultyEtcd(cluster.backend.client())
+        store = EtcdMetadataStore(self.etcd, prefix=PREFIX, lease_ms=LEASE_MS, **limits)
+        super().__init__(cluster, node_id, incarnation, store)
+
+
+class UpstreamCoordinator(ListeningCoordinator):
+    """One with its metadata in an existing cluster."""
+
+    def __init__(self, cluster: UpstreamCluster, node_id: int, incarnation: str, **limits: int) -> None:
+        backend = cluster.backend
+        self.upstream = FaultyUpstream(backend.client(), lambda: backend.is_paused)
+        self.kafka_store = UpstreamMetadataStore(
+            self.upstream,
+            topic_prefix=backend.topic_prefix,
+            lease_ms=LEASE_MS,
+            now_ms=lambda: 0,
+            **limits,
+        )
+        super().__init__(cluster, node_id, incarnation, self.kafka_store)
+
+
+AnyCoordinator = TypeVar("AnyCoordinator", bound=ListeningCoordinator)
+
+
+class StoreCluster(Generic[AnyCoordinator]):
     """See the module's text. Use as an asynchronous context manager: it checks the rules all the time, every 5 ms."""
 
-    def __init__(self, backend: Backend, *, group_partitions: int = 50) -> None:
-        self.backend = backend
+    def __init__(self, *, group_partitions: int = 50) -> None:
         self.group_partitions = group_partitions
-        self.coordinators: list[Coordinator] = []
+        self.coordinators: list[AnyCoordinator] = []
         self.violations: list[str] = []
         self._most_owned = 0
         self._incarnations = itertools.count(1)
         self._sampler: asyncio.Task[None] | None = None
-        self._all: list[Coordinator] = []
-        self.raw = FaultyEtcd(backend.client())
-        """A client of the test's own."""
+        self._all: list[AnyCoordinator] = []
 
-    async def __aenter__(self) -> Cluster:
+    def build(self, node_id: int, incarnation: str, **limits: int) -> AnyCoordinator:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Closes what the test itself opened."""
+
+    async def __aenter__(self) -> Self:
         self._sampler = asyncio.ensure_future(self._sample())
         return self
 
@@ -118,23 +157,24 @@ class Cluster:
         self._sampler.cancel()
         for coordinator in self.coordinators:
             await coordinator.store.stop()
-        await self.raw.close()
+        await self.close()
         assert self.violations == []
         assert self._most_owned > 0, "the sampler saw nothing, so it proves nothing"
 
-    async def start(self, node_id: int, **limits: int) -> Coordinator:
-        coordinator = Coordinator(
-            self, node_id, f"life {next(self._incarnations)}", **{"group_partitions": self.group_partitions, **limits}
+    async def start(self, node_id: int, **limits: int) -> AnyCoordinator:
+        coordinator = self.build(
+            node_id, f"life {next(self._incarnations)}", **{"group_partitions": self.group_partitions, **limits}
         )
         self.coordinators.append(coordinator)
         self._all.append(coordinator)
-        return await coordinator.start()
+        await coordinator.store.start(coordinator.member, coordinator)
+        return coordinator
 
-    async def stop(self, coordinator: Coordinator) -> None:
+    async def stop(self, coordinator: AnyCoordinator) -> None:
         self.coordinators.remove(coordinator)
         await coordinator.store.stop()
 
-    def owner(self, partition: int) -> Coordinator | None:
+    def owner(self, partition: int) -> AnyCoordinator | None:
         owners = [one for one in self.coordinators if one.store.owns(partition)]
         return owners[0] if owners else None
 
@@ -157,7 +197,7 @@ class Cluster:
         if others:
             self.violations.append(f"{node_id} gains {partition}, which {others} own")
 
-    def _owners(self, partition: int) -> list[Coordinator]:
+    def _owners(self, partition: int) -> list[AnyCoordinator]:
         return [one for one in self._all if one.store.owns(partition)]
 
     async def _sample(self) -> None:
@@ -168,3 +208,36 @@ class Cluster:
                     self.violations.append(f"{[one.node_id for one in owners]} own {partition}")
             self._most_owned = max(self._most_owned, *self.counts(), 0)
             await asyncio.sleep(0.005)
+
+
+class Cluster(StoreCluster[Coordinator]):
+    """On one etcd. `raw` is a client of the test's own."""
+
+    def __init__(self, backend: Backend, *, group_partitions: int = 50) -> None:
+        super().__init__(group_partitions=group_partitions)
+        self.backend = backend
+        self.raw = FaultyEtcd(backend.client())
+
+    def build(self, node_id: int, incarnation: str, **limits: int) -> Coordinator:
+        return Coordinator(self, node_id, incarnation, **limits)
+
+    async def close(self) -> None:
+        await self.raw.close()
+
+
+class UpstreamCluster(StoreCluster[UpstreamCoordinator]):
+    """On one existing cluster: one coordinator owns everything."""
+
+    def __init__(self, backend: UpstreamBackend, *, group_partitions: int = 50) -> None:
+        super().__init__(group_partitions=group_partitions)
+        self.backend = backend
+
+    def build(self, node_id: int, incarnation: str, **limits: int) -> UpstreamCoordinator:
+        return UpstreamCoordinator(self, node_id, incarnation, **limits)
+
+    async def owned(self, *, within_s: float = 20.0) -> UpstreamCoordinator:
+        """Waits for an owner of everything."""
+        await until(self.is_complete, within_s=within_s)
+        owner = self.owner(CATALOG)
+        assert owner is not None
+        return owner

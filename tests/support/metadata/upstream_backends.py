@@ -16,9 +16,11 @@ from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 
+from kshare_coordinator.metadata.upstream.topic import log_partition
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
-from kshare_upstream.port import Upstream
+from kshare_upstream.own_topics import metadata_topic
+from kshare_upstream.port import Upstream, UpstreamPartitionName
 from support.environment.machine_stalls import MachineStalls
 from support.kafka.existing_cluster import ExistingCluster
 from support.metadata.etcd_backends import SCENE_LIMIT_S, machine_stalls
@@ -32,7 +34,14 @@ class UpstreamBackend:
     def __init__(self, client: Callable[[], Upstream], memory: MemoryUpstream | None) -> None:
         self.client = client
         self.memory = memory
+        self.is_paused = False
+        """Whether the cluster stands still."""
         self.topic_prefix = f"t{uuid.uuid4().hex[:12]}-" if memory is None else "__kshare_"
+
+    @property
+    def log(self) -> UpstreamPartitionName:
+        """The log of the metadata."""
+        return log_partition(metadata_topic(self.topic_prefix).name)
 
 
 UpstreamScene = Callable[[UpstreamBackend], Awaitable[None]]
@@ -60,7 +69,7 @@ def play_on_upstream(kind: str, scene: UpstreamScene) -> None:
 
         loop = VirtualLoop(time_limit=SCENE_LIMIT_S * 10)
         loop.run(in_memory())
-        assert loop.problems == []
+        assert loop.problems == [], loop.problems
         return
     host, _, port = _kafka().rpartition(":")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -279,7 +280,8 @@ class MemoryUpstream:
                 return PartitionData(partition_index=at.partition, high_watermark=log.end, diverging_epoch=diverging)
         if not log.start <= offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        found = [data for header, data in log.batches if header.base_offset + header.last_offset_delta >= offset]
+        first = bisect_left(log.batches, offset, key=lambda each: each[0].base_offset + each[0].last_offset_delta)
+        found = [data for _, data in log.batches[first:]]
         if isolation_level:
             stable = log.end if log.open_from is None else log.open_from
             found = [data for data in found if read_header(data).base_offset < stable]

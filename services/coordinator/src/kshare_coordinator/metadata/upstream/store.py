@@ -308,7 +308,9 @@ class UpstreamMetadataStore:
 
     def _serving(self) -> None:
         session, listener = self._session, self._listener
-        assert session is not None and listener is not None and self._members is not None
+        if session is None:
+            return  # the store is stopping
+        assert listener is not None and self._members is not None
         self._served_epoch = session.claim.epoch
         self._members.prunes = True
         listener.gained(CATALOG, ())
