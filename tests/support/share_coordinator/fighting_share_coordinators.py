@@ -24,7 +24,7 @@ from kshare_share_coordinator.machine.operations import (
     Result,
     WriteState,
 )
-from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
+from kshare_share_coordinator.machine.share_group_offset import CorruptRecord, ShareGroupOffset
 from kshare_share_coordinator.machine.state_batches import StateBatch
 from kshare_share_coordinator.state_log.upstream import UpstreamStates
 from support.share_coordinator.states_on_upstream import run
@@ -154,7 +154,11 @@ def missing_in(states: Callable[[SharePartitionKey], ShareGroupOffset | None], c
     """What was confirmed and is not in the states that a fresh reader has."""
     found = []
     for client in clients:
-        missing = set() if client.is_deleting else client.confirmed - offsets_of(states(client.key))
+        try:
+            missing = set() if client.is_deleting else client.confirmed - offsets_of(states(client.key))
+        except CorruptRecord as problem:
+            found.append(f"a fresh reader cannot read the state of {client.key}: {problem}")
+            continue
         if missing:
             found.append(f"a fresh reader does not find the writes {sorted(missing)} of {client.key}")
     return found

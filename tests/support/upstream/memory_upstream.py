@@ -223,13 +223,16 @@ class MemoryUpstream:
         )
 
     def _produce(self, request: ProduceRequest, error: int | None) -> ProduceResponse:
-        (topic,) = request.topic_data
-        (data,) = topic.partition_data
-        assert data.records is not None
-        log = self.logs[Name(topic.name, data.index)]
-        code, offset = (error, -1) if error else self._append(log, bytes(data.records))
-        result = PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset)
-        return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=[result])])
+        responses = []
+        for topic in request.topic_data:
+            results = []
+            for data in topic.partition_data:
+                assert data.records is not None
+                log = self.logs[Name(topic.name, data.index)]
+                code, offset = (error, -1) if error else self._append(log, bytes(data.records))
+                results.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+            responses.append(TopicProduceResponse(name=topic.name, partition_responses=results))
+        return ProduceResponse(responses=responses)
 
     def _append(self, log: MemoryLog, batch: bytes) -> tuple[int, int]:
         header = read_header(batch)

@@ -81,8 +81,7 @@ class UnreliableUpstream:
         await asyncio.sleep(self._delay_s())
         if isinstance(request, ProduceRequest) and self._chance.random() < self._weather.refusal:
             assert isinstance(answer, ProduceResponse)
-            (topic,) = answer.responses
-            (partition,) = topic.partition_responses
+            partition = self._chance.choice([each for topic in answer.responses for each in topic.partition_responses])
             partition.error_code = self._chance.choice(REFUSALS)
         return answer
 

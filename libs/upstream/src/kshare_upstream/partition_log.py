@@ -15,6 +15,7 @@ from typing import TypeVar
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import ConnectionLost
 from kshare_upstream.port import REQUESTS, LeaderUnknown, Upstream, UpstreamPartitionName
+from kshare_upstream.shared_produce import SharedProduce
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.delete_records import (
     DeleteRecordsPartition,
@@ -28,10 +29,7 @@ from kshare_wire.generated.requests.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kshare_wire.generated.requests.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-PRODUCE = VersionRange(3, 9)
-"""Topics by name; version 3 has the message format that has sequence numbers."""
 FETCH = VersionRange(11, 12)
 """Topics by name; version 11 has the client's rack (KIP-392), version 12 the epoch of the last record (KIP-595)."""
 FETCH_BY_ID = VersionRange(11, 13)
@@ -39,7 +37,6 @@ FETCH_BY_ID = VersionRange(11, 13)
 LIST_OFFSETS = VersionRange(2, 8)
 DELETE_RECORDS = VersionRange(0, 2)
 OFFSET_FOR_LEADER_EPOCH = VersionRange(3, 4)
-ALL_REPLICAS = -1
 EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1
 RETRY_BACKOFF_MS = 100
 """Kafka's retry.backoff.ms."""
@@ -105,7 +102,8 @@ class Records:
 class PartitionLog:
     """One partition; `deadline_ms` is how long a call repeats its request.
 
-    Reads have the connection of `read_purpose`: one that waits for records delays the requests behind it.
+    Reads have the connection of `read_purpose`: one that waits for records delays the requests behind it. With the same
+    `produce`, appends to several partitions share requests.
     """
 
     def __init__(
@@ -115,24 +113,19 @@ class PartitionLog:
         *,
         deadline_ms: int = 30_000,
         read_purpose: str = REQUESTS,
+        produce: SharedProduce | None = None,
     ) -> None:
         self.at = at
         self._upstream = upstream
         self.deadline_ms = deadline_ms
         self._read_purpose = read_purpose
+        self._produce = produce or SharedProduce(upstream, timeout_ms=deadline_ms)
 
     async def append(self, batch: bytes) -> int:
         """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown."""
 
         async def attempt(node_id: int) -> int:
-            data = PartitionProduceData(index=self.at.partition, records=memoryview(batch))
-            request = ProduceRequest(
-                acks=ALL_REPLICAS,
-                timeout_ms=self.deadline_ms,
-                topic_data=[TopicProduceData(name=self.at.topic, partition_data=[data])],
-            )
-            answer = await self._upstream.ask_broker(node_id, request, PRODUCE)
-            (partition,) = answer.responses[0].partition_responses
+            partition = await self._produce.append(node_id, self.at, batch)
             self._check(partition.error_code, "Produce", partition.error_message)
             return partition.base_offset
 

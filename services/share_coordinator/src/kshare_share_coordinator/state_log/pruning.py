@@ -32,6 +32,7 @@ class LogLength:
         self._policy = policy
         self._marks = deque([claimed_at])
         self._marked_at_s = now_s
+        self._next_at = 0
 
     def needs_mark(self, end_offset: int, now_s: float) -> bool:
         """Whether enough was appended since the newest mark, or long enough ago."""
@@ -58,10 +59,21 @@ class LogLength:
         is_needed = oldest_offset is not None and oldest_offset < newest
         return None if is_needed or newest <= self.start_offset else newest
 
-    def cold_before(self, end_offset: int, live_records: int) -> int | None:
-        """The offset below which snapshots are to be written again; None while the log is short enough.
+    def is_too_long(self, end_offset: int, live_records: int) -> bool:
+        """Whether states that did not change are to be written again: not at once where the last time did not help."""
+        limit = self._limit(live_records)
+        if end_offset - self.start_offset <= limit or end_offset < self._next_at:
+            return False
+        self._next_at = end_offset + limit // 4
+        return True
 
-        Writing half of the log's limit again costs less than one record for each that was appended.
+    def cold_before(self, end_offset: int, live_records: int) -> int:
+        """The mark below which states are to be written again: the first one in the newer half of the log's limit.
+
+        That costs less than one record for each that was appended. The newest mark is at the log's end.
         """
-        limit = max(2 * live_records, self._policy.minimum_records)
-        return end_offset - limit // 2 if end_offset - self.start_offset > limit else None
+        half = end_offset - self._limit(live_records) // 2
+        return next((mark for mark in self._marks if mark >= half), self._marks[-1])
+
+    def _limit(self, live_records: int) -> int:
+        return max(2 * live_records, self._policy.minimum_records)

@@ -393,9 +393,9 @@ class StatePartition:
         try:
             if length.needs_mark(self._end_offset, _now_s()):
                 length.marked(await self._mark(), _now_s())
-            before = length.cold_before(self._end_offset, self.rows.record_count)
-            if before is not None and await self._write_cold_states(before):
+            if length.is_too_long(self._end_offset, self.rows.record_count):
                 length.marked(await self._mark(), _now_s())
+                await self._write_cold_states(length.cold_before(self._end_offset, self.rows.record_count))
             deletable = length.deletable_before(self.rows.oldest_offset())
             if deletable is not None and await self._is_marked(deletable):
                 length.start_offset = await self._log.log.delete_before(deletable)
@@ -425,8 +425,8 @@ class StatePartition:
         self._end_offset = max(self._end_offset, offset + 1)
         return offset
 
-    async def _write_cold_states(self, before: int) -> bool:
-        """Writes the states again whose snapshots are below an offset; False if one of them cannot be read."""
+    async def _write_cold_states(self, before: int) -> None:
+        """Writes the states again whose snapshots are below an offset, up to the first that cannot be read."""
         while (oldest := self.rows.oldest_offset()) is not None and oldest < before:
             pending = []
             for prefix, _ in zip(self.rows.prefixes(), range(COLD_STATES_AT_ONCE), strict=False):
@@ -436,8 +436,7 @@ class StatePartition:
                     pending.append(self._runner.submit(operation))
             await asyncio.gather(*pending)
             if self.rows.oldest_offset() == oldest:
-                return False
-        return True
+                return
 
 
 def _now_s() -> float:

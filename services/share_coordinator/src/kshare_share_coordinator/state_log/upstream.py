@@ -33,6 +33,7 @@ from kshare_upstream.fenced_log.claim import INCARNATION_LENGTH, Claim
 from kshare_upstream.fenced_log.owner import FencedLog
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import OpenedUpstream, UpstreamPartitionName
+from kshare_upstream.shared_produce import SharedProduce
 
 MAX_BATCH_BYTES = 1_000_000
 """Below Kafka's default of max.message.bytes, 1048588."""
@@ -40,6 +41,8 @@ STATE_BYTES_LIMIT = 2 * 1024 * 1024 * 1024
 """Memory of all rows; beyond it no further share-partition is initialized here."""
 REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT = 100
 RESIGN_TIMEOUT_S = 0.5
+READS = "state-reads"
+"""The purpose of reads: those of a whole log take longer than a write may wait."""
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,7 @@ class UpstreamStates:
             now=asyncio.get_running_loop().time,
         )
         self._upstream = upstream
+        self._produce = SharedProduce(upstream, timeout_ms=settings.upstream_timeout_ms)
         self._now_ms = environment.clock.now_ms
         self._follower = follower
         self._settings = settings
@@ -115,7 +119,13 @@ class UpstreamStates:
         at = UpstreamPartitionName(self._settings.state_topic, state_partition)
         fenced_log = self._kind(
             self._upstream,
-            PartitionLog(self._upstream, at, deadline_ms=self._settings.upstream_timeout_ms),
+            PartitionLog(
+                self._upstream,
+                at,
+                deadline_ms=self._settings.upstream_timeout_ms,
+                read_purpose=READS,
+                produce=self._produce,
+            ),
             max_batch_bytes=MAX_BATCH_BYTES,
             now_ms=self._now_ms,
         )
@@ -198,6 +208,7 @@ class UpstreamStates:
         await asyncio.gather(*[partition.stop() for partition in partitions], *self._ended)
 
     async def close(self) -> None:
+        await self._produce.close()
         await self._upstream.close()
 
     def read_metrics(self, readings: Readings) -> None:
