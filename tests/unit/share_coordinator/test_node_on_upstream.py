@@ -12,6 +12,7 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import (
+    BACKUP_STATE,
     FETCH_STATE_TOPIC,
     INITIALIZE_SHARE_GROUP_STATE,
     LIST_STATE_SUMMARIES,
@@ -297,7 +298,7 @@ def test_summaries_are_read_from_memory() -> None:
     run(body)
 
 
-def test_the_state_topic_is_elsewhere() -> None:
+def test_the_state_topic_and_what_could_be_backed_up_are_elsewhere() -> None:
     async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
         node = await started(nodes, upstream)
         channel = nodes.network.connect(node.address)
@@ -307,6 +308,9 @@ def test_the_state_topic_is_elsewhere() -> None:
         listed, _ = await channel.call(LIST_STATE_TOPIC_OFFSETS, offsets, timeout_ms=TIMEOUT_MS)
         codes = [each.error_code for answer in (fetched, listed) for each in answer.partitions]
         assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        backup, _ = await channel.call(BACKUP_STATE, messages.BackupStateRequest(name="a"), timeout_ms=TIMEOUT_MS)
+        assert backup.error_code == ErrorCode.INVALID_REQUEST
+        assert "topic __kshare_state of the existing cluster" in backup.error_message
 
     run(body)
 

@@ -20,7 +20,7 @@ from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogView
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metric_families import Readings
-from kshare_share_coordinator.handlers.state_topic_elsewhere import StateTopicElsewhere
+from kshare_share_coordinator.handlers.states_elsewhere import StatesElsewhere
 from kshare_share_coordinator.machine.operations import Operation, Result
 from kshare_share_coordinator.machine.share_group_offset import Record
 from kshare_share_coordinator.metrics import StateMetrics, read_log_metrics
@@ -177,7 +177,7 @@ class UpstreamStates:
         return self.refusal(self.ownership.state_partition_of(key))
 
     def handlers(self) -> Sequence[object]:
-        return [StateTopicElsewhere()]
+        return [StatesElsewhere(self._settings.state_topic)]
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         node_epoch = self._follower.node_epoch
