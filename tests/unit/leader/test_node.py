@@ -10,7 +10,15 @@ from kshare_core.errors import ErrorCode
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.generated.methods import COORDINATOR, FETCH, LIST_OFFSETS, PRODUCE, REGISTER_NODE, WATCH_CATALOG
+from kshare_rpc.generated.methods import (
+    COORDINATOR,
+    DEREGISTER_NODE,
+    FETCH,
+    LIST_OFFSETS,
+    PRODUCE,
+    REGISTER_NODE,
+    WATCH_CATALOG,
+)
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Service
 from kshare_runtime.memory_store import MemoryDisk
@@ -28,10 +36,17 @@ class ScriptedCoordinator:
 
     def __init__(self) -> None:
         self.registered: list[coordinator_pb2.Node] = []
+        self.left: list[str] = []
         self.silent = False
 
     def service(self) -> Service:
-        return Service(COORDINATOR, {REGISTER_NODE: self._register, WATCH_CATALOG: self._watch})
+        return Service(
+            COORDINATOR, {REGISTER_NODE: self._register, DEREGISTER_NODE: self._deregister, WATCH_CATALOG: self._watch}
+        )
+
+    async def _deregister(self, request: coordinator_pb2.DeregisterNodeRequest, payload: memoryview) -> Any:
+        self.left.append(request.incarnation)
+        return coordinator_pb2.DeregisterNodeResponse()
 
     async def _register(self, request: coordinator_pb2.RegisterNodeRequest, payload: memoryview) -> Any:
         self.registered.append(request.node)
@@ -105,6 +120,7 @@ def test_a_leader_serves_what_it_was_given_and_has_it_after_a_restart() -> None:
         assert (await bench.produce(node)).base_offset == 0
         _, served = await bench.call(node, FETCH, fetch_request(0))
         await node.stop(1000)
+        assert bench.coordinator.left == [], "its partitions wait for it"
         again = await bench.start()
         assert (await bench.produce(again)).base_offset == 2
         found, served_again = await bench.call(again, FETCH, fetch_request(0))

@@ -15,6 +15,7 @@ from kshare_leader.settings import LeaderSettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import (
     COORDINATOR,
+    DEREGISTER_NODE,
     DESCRIBE_CATALOG,
     FETCH,
     LIST_OFFSETS,
@@ -59,6 +60,8 @@ class Catalog:
     def __init__(self, topic_id: bytes, group_configs: dict[str, str]) -> None:
         self.version = 1
         self.nodes: list[coordinator_pb2.Node] = []
+        self.left: list[str] = []
+        """Incarnations of nodes that left the catalog."""
         self.topic = coordinator_pb2.Topic(topic_id=topic_id, name="orders")
         self.topic.partitions.add(partition=0, leader_node_id=NODE_ID, leader_epoch=LEADER_EPOCH)
         self._group = coordinator_pb2.GroupConfig(group_id="group")
@@ -69,7 +72,12 @@ class Catalog:
     def service(self) -> Service:
         return Service(
             COORDINATOR,
-            {REGISTER_NODE: self._register, WATCH_CATALOG: self._watch, DESCRIBE_CATALOG: self._describe},
+            {
+                REGISTER_NODE: self._register,
+                DEREGISTER_NODE: self._deregister,
+                WATCH_CATALOG: self._watch,
+                DESCRIBE_CATALOG: self._describe,
+            },
         )
 
     def change(self) -> None:
@@ -79,6 +87,10 @@ class Catalog:
     async def _register(self, request: coordinator_pb2.RegisterNodeRequest, payload: memoryview) -> Any:
         self.nodes.append(request.node)
         return coordinator_pb2.RegisterNodeResponse(node_epoch=1, lease_ms=10_000)
+
+    async def _deregister(self, request: coordinator_pb2.DeregisterNodeRequest, payload: memoryview) -> Any:
+        self.left.append(request.incarnation)
+        return coordinator_pb2.DeregisterNodeResponse()
 
     async def _describe(self, request: coordinator_pb2.DescribeCatalogRequest, payload: memoryview) -> Any:
         return coordinator_pb2.DescribeCatalogResponse(version=self.version)
@@ -273,6 +285,7 @@ def test_records_are_delivered_acknowledged_and_delivered_on_by_the_next_leader_
         assert list(bench.values.values()) == values(10)
         assert bench.node.problems() == []
         await bench.node.stop(1000)
+        assert bench.catalog.left == [bench.catalog.nodes[0].incarnation], "others take over at once"
         bench.node = bench.new_node()
         bench.catalog.topic.partitions[0].leader_epoch = LEADER_EPOCH + 1
         bench.catalog.change()
