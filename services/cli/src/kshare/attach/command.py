@@ -19,8 +19,7 @@ from kshare.up.command import UpOptions, load_configs, run_up
 from kshare_servicekit.existing_cluster import BOOTSTRAP_SERVERS, ENGINE, KAFKA, METADATA_STORE
 
 MODE = "kshare.upstream.mode"
-SHARE, PROXY = "share", "proxy"
-MODES = (SHARE, PROXY)
+MODES = ("share", "proxy")
 PRIVATE = 0o600
 
 
@@ -66,9 +65,6 @@ def _check_mode(options: AttachOptions) -> None:
     mode = options.mode or configs.text(MODE)
     if mode not in MODES:
         raise CommandFailed(f"--mode must be {' or '.join(MODES)}, found {mode!r}", BAD_USE)
-    if mode == PROXY:
-        text = "mode proxy is not available yet: use --mode share, and let producers and other consumers connect to"
-        raise CommandFailed(f"{text} {options.bootstrap}", BAD_USE)
 
 
 def _written_configs(options: AttachOptions, folder: Path) -> Path:
