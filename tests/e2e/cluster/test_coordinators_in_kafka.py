@@ -118,6 +118,7 @@ def test_the_existing_cluster_is_away_for_longer_than_the_lease(tmp_path: Path, 
             wait_until(lambda: not any(map(coordinators.owned, coordinators.addresses())), 15, "the lease ran out")
             assert coordinators.active() is None
             broker.launch()
+            broker.wait_until_up()
             wait_until(lambda: coordinators.active() is not None, 40, "one is active again")
             clients.wait_until_all_go_on(time.monotonic())
             coordinators.assert_not_split()
