@@ -10,16 +10,17 @@ import logging
 import sys
 import time
 
+from support.simulation.cluster import EMBEDDED, KAFKA
 from support.simulation.runner import Result, be_quiet, run_seeds
 from support.simulation.scenario import Outcome, run_seed
 
 
-def _replay(seed: int, *, trace: bool) -> bool:
+def _replay(seed: int, engine: str, *, trace: bool) -> bool:
     if trace:
         logging.basicConfig(level=logging.INFO, format="            %(name)s: %(message)s", stream=sys.stdout)
     else:
         be_quiet()
-    outcome: Outcome = run_seed(seed)
+    outcome: Outcome = run_seed(seed, engine=engine)
     if trace:
         print("\n".join(outcome.history.lines()))
     print(outcome.report())
@@ -34,16 +35,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2, help="how many at once (default 2)")
     parser.add_argument("--seed", type=int, help="only this one, in this process")
     parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
+    parser.add_argument("--engine", choices=(EMBEDDED, KAFKA), default=EMBEDDED, help="the engine (default embedded)")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return int(_replay(options.seed, trace=options.trace))
+        return int(_replay(options.seed, options.engine, trace=options.trace))
     be_quiet()
     started = time.monotonic()
     results: list[Result] = []
-    for result in run_seeds(range(options.first, options.first + options.seeds), options.processes):
+    again = "" if options.engine == EMBEDDED else f" --engine {options.engine}"
+    for result in run_seeds(range(options.first, options.first + options.seeds), options.processes, options.engine):
         results.append(result)
         if result.failed:
-            print(f"{result.report}\nagain: python -m support.simulation --seed {result.seed} --trace\n", flush=True)
+            command = f"python -m support.simulation{again} --seed {result.seed} --trace"
+            print(f"{result.report}\nagain: {command}\n", flush=True)
     failed = sorted(result.seed for result in results if result.failed)
     print(
         f"{len(results)} seeds in {time.monotonic() - started:.0f} s "

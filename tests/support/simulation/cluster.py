@@ -1,10 +1,13 @@
-"""All four roles on simulated hosts, and a tap on what leaders and share coordinators answer."""
+"""All four roles on simulated hosts, and a tap on what leaders and share coordinators answer.
+
+With the kafka engine there are brokers as well (`upstream`), and the roles' hosts have no disks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +22,18 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
+from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, create_own_topics, metadata_topic, state_topic
+from kshare_upstream.port import OpenUpstream
 from support.simulation.connections import ClientListeners
 from support.simulation.history import History
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
 from support.simulation.kafka_clients.session import ClusterClient
-from support.simulation.loop import VirtualLoop
+from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric
 from support.simulation.tap import ClusterTap
+from support.simulation.upstream.brokers import broker_hosts, opener
+from support.simulation.upstream.cluster import SimulatedUpstream
 
 RPC_PORT = 9000
 CLIENT_PORT = 9092
@@ -34,31 +41,46 @@ COORDINATOR = "coordinator-1"
 OBSERVER = "observer"
 
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
+EMBEDDED, KAFKA = "embedded", "kafka"
+KAFKA_CONFIGS = {"kshare.engine": KAFKA, "kshare.metadata.store": KAFKA}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """How many nodes of each role there are, and Kafka's broker configs for all of them."""
 
+    engine: str = EMBEDDED
+    brokers: int = 0
+    """Of the existing cluster, for the kafka engine."""
+    coordinators: int = 1
     share_coordinators: int = 1
     leaders: int = 1
     gateways: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def host_names(self) -> list[str]:
-        counts = (1, self.share_coordinators, self.leaders, self.gateways)
+        counts = (self.coordinators, self.share_coordinators, self.leaders, self.gateways)
         return [f"{role}-{number + 1}" for role, count in zip(ROLES, counts, strict=True) for number in range(count)]
 
+    @property
+    def coordinator_addresses(self) -> str:
+        return ",".join(f"coordinator-{number + 1}:{RPC_PORT}" for number in range(self.coordinators))
 
-def _settings(role: str, number: int, configs: Configs) -> Any:
+    def process_configs(self) -> Configs:
+        configs, _ = process_configs({**self.configs, **(KAFKA_CONFIGS if self.engine == KAFKA else {})})
+        return configs
+
+
+def _settings(role: str, number: int, shape: Shape, configs: Configs) -> Any:
     name = f"{role}-{number}"
+    coordinators = shape.coordinator_addresses
     if role == "gateway":
         return GatewaySettings(
             node_id=number,
             client_listen="",
             advertised_host=name,
             advertised_port=CLIENT_PORT,
-            coordinator_address=f"{COORDINATOR}:{RPC_PORT}",
+            coordinator_address=coordinators,
             configs=configs,
         )
     kinds: dict[str, Any] = {
@@ -69,7 +91,7 @@ def _settings(role: str, number: int, configs: Configs) -> Any:
     return kinds[role](
         node_id=number,
         listen=f"{name}:{RPC_PORT}",
-        coordinator_address=f"{COORDINATOR}:{RPC_PORT}",
+        coordinator_address=f"{name}:{RPC_PORT}" if role == "coordinator" else coordinators,
         configs=configs,
     )
 
@@ -95,8 +117,20 @@ class Cluster:
         self.listeners = ClientListeners(self.fabric)
         self._clients: dict[str, ClusterClient] = {}
         self._mutation = mutation or Mutation()
-        self.configs, _ = process_configs(shape.configs)
-        self.hosts = {name: self._host(name) for name in shape.host_names()}
+        self.configs = shape.process_configs()
+        self._upstream: SimulatedUpstream | None = None
+        self._open_upstream: OpenUpstream | None = None
+        self.broker_hosts: dict[str, SimulatedHost] = {}
+        if shape.engine == KAFKA:
+            self._upstream, self.broker_hosts = broker_hosts(shape.brokers, seed, self.fabric, self.listeners)
+            self._open_upstream = opener(self._upstream)
+        self.hosts = {**self.broker_hosts, **{name: self._host(name) for name in shape.host_names()}}
+
+    @property
+    def upstream(self) -> SimulatedUpstream:
+        """The existing cluster; with the kafka engine."""
+        assert self._upstream is not None, "the engine has no existing cluster"
+        return self._upstream
 
     def _host(self, name: str) -> SimulatedHost:
         role, _, number = name.rpartition("-")
@@ -108,14 +142,17 @@ class Cluster:
             build=self._build(role, int(number)),
             on_started=self._open_door if role == "gateway" else lambda host: None,
             unsynced_disk=role in self._mutation.unsynced_roles,
+            has_disk=self.shape.engine == EMBEDDED,
         )
 
     def _build(self, role: str, number: int) -> BuildNode:
-        settings = _settings(role, number, self.configs)
+        settings = _settings(role, number, self.shape, self.configs)
 
         def build(environment: Environment, network: Network, host: SimulatedHost) -> Node:
             network = self._mutation.network(role, network)
-            node: Node = NODES[role](environment=environment, network=network, settings=settings)
+            node: Node = NODES[role](
+                environment=environment, network=network, settings=settings, open_upstream=self._open_upstream
+            )
             return node
 
         return build
@@ -127,16 +164,38 @@ class Cluster:
         self.listeners.listen(f"{host.name}:{CLIENT_PORT}", host.incarnation, node.new_connection)
 
     async def start(self) -> None:
-        """Starts every host, and returns when all nodes are up."""
-        await asyncio.gather(*(host.start() for host in self.hosts.values()))
+        """Starts every host, and returns when all nodes are up; brokers first, with kshare's own topics in them."""
+        if self._upstream is not None:
+            await asyncio.gather(*(host.start() for host in self.broker_hosts.values()))
+            self._upstream.start()
+            operator = Incarnation("operator", 1)
+            await self.loop.task_in(operator, self._create_own_topics(), "operator")
+        others = [host for name, host in self.hosts.items() if name not in self.broker_hosts]
+        await asyncio.gather(*(host.start() for host in others))
+
+    async def _create_own_topics(self) -> None:
+        """What `kshare attach` does before it starts the roles."""
+        assert self._open_upstream is not None
+        client = self._open_upstream()
+        prefix = self.configs.text("kshare.upstream.topic.prefix")
+        topics = [state_topic(prefix, self.configs.integer(STATE_PARTITIONS_CONFIG)), metadata_topic(prefix)]
+        await create_own_topics(client, topics, self.shape.brokers)
+        await client.close()
 
     def client(self, name: str) -> ClusterClient:
         """A client machine that knows every gateway; the same one for the same name."""
+        return self._client(name, [f"{host}:{CLIENT_PORT}" for host in self.hosts if host.startswith("gateway")])
+
+    def log_client(self, name: str) -> ClusterClient:
+        """A client machine of what has the logs: the brokers, or with the embedded engine the gateways."""
+        return self.client(name) if self._upstream is None else self._client(name, self._upstream.bootstrap)
+
+    def _client(self, name: str, bootstrap: Sequence[str]) -> ClusterClient:
         if name not in self._clients:
             self._clients[name] = ClusterClient(
                 name,
                 listeners=self.listeners,
-                bootstrap=[f"{host}:{CLIENT_PORT}" for host in self.hosts if host.startswith("gateway")],
+                bootstrap=bootstrap,
                 randomness=random.Random(f"{self.seed}/{name}"),
                 history=self.history,
             )

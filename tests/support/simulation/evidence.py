@@ -80,6 +80,8 @@ class Expectations:
     """The groups with share.isolation.level=read_committed."""
     retains_little: bool = False
     """Whether the log may drop records at any time; else only DeleteRecords does."""
+    deletion_delay_s: float = 0.0
+    """How long after a DeleteRecords its records may still be acquired: leaders with logs elsewhere hear of it late."""
     member_names: Mapping[str, str] = field(default_factory=dict)
     """The names that clients' events have, by the member ids of the network's; equal where nothing is said."""
     dead_letters: Mapping[str, Sequence[DeadLetter]] = field(default_factory=dict)

@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DRAIN_SHARE_COORDINATOR
 from kshare_rpc.network import CallFailed
 from kshare_runtime.memory_store import DiskCopy
-from support.simulation.cluster import COORDINATOR, RPC_PORT
+from support.simulation.cluster import RPC_PORT
 from support.simulation.connections import ClientListeners
 from support.simulation.history import FaultEvent, History
 from support.simulation.hosts import SimulatedHost
@@ -141,9 +142,32 @@ KINDS: tuple[tuple[int, Draw], ...] = (
 """How often each kind is drawn, relative to the others."""
 
 
-def draw_faults(draw: random.Random, hosts: Sequence[str], *, start: float, end: float, count: int) -> list[Fault]:
+OWNERS = ("coordinator", "share-coordinator")
+
+
+def _stale_owner(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
+    """An owner of logs in the existing cluster is replaced while its requests to brokers are under way."""
+    owners = [host for host in hosts if host.startswith(OWNERS)]
+    duration = draw.choice((8.0, 16.0)) * (0.7 + 0.6 * draw.random())
+    return Fault(at, "stale-owner", _some(draw, owners, 1), duration, draw.choice((1.0, 4.0, 9.0)))
+
+
+KINDS_OF_KAFKA = (*((weight, kind) for weight, kind in KINDS if kind is not _disk), (5, _stale_owner))
+"""With the kafka engine; there are no disks."""
+
+
+def draw_faults(
+    draw: random.Random,
+    hosts: Sequence[str],
+    *,
+    start: float,
+    end: float,
+    count: int,
+    kinds_of_fault: Sequence[tuple[int, Draw]] = KINDS,
+) -> list[Fault]:
     """`count` faults that begin between `start` and `end`, in order of time."""
-    kinds = draw.choices([kind for _, kind in KINDS], [weight for weight, _ in KINDS], k=count)
+    weights = [weight for weight, _ in kinds_of_fault]
+    kinds = draw.choices([kind for _, kind in kinds_of_fault], weights, k=count)
     faults = [kind(draw, hosts, start + (end - start) * draw.random()) for kind in kinds]
     return sorted(faults, key=lambda fault: (fault.at, fault.name))
 
@@ -290,6 +314,31 @@ class FaultInjector:
         first, second = fault.hosts
         self._cluster.fabric.conditions.link_latency.pop((first, second), None)
 
+    def _ways_of_stale_owners(self, fault: Fault) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """From each owner to the brokers, and between it and the other coordinators in both directions."""
+        to_brokers, to_coordinators = [], []
+        for owner in fault.hosts:
+            for host in self._cluster.hosts:
+                if host.startswith("broker"):
+                    to_brokers.append((owner, host))
+                elif host.startswith("coordinator") and host != owner:
+                    to_coordinators += [(owner, host), (host, owner)]
+        return to_brokers, to_coordinators
+
+    async def _begin_stale_owner(self, fault: Fault) -> None:
+        to_brokers, to_coordinators = self._ways_of_stale_owners(fault)
+        for way in to_brokers:
+            self._cluster.fabric.conditions.link_latency[way] = fault.strength
+        for way in to_coordinators:
+            self._cluster.fabric.block(*way)
+
+    async def _end_stale_owner(self, fault: Fault) -> None:
+        to_brokers, to_coordinators = self._ways_of_stale_owners(fault)
+        for way in to_brokers:
+            self._cluster.fabric.conditions.link_latency.pop(way, None)
+        for way in to_coordinators:
+            self._cluster.fabric.unblock(*way)
+
     async def _drop(self, fault: Fault) -> None:
         self._cluster.fabric.conditions.drop_probability = fault.strength
 
@@ -336,12 +385,15 @@ class FaultInjector:
         """Whether the coordinator answered."""
         node_id = int(name.rpartition("-")[2])
         request = coordinator_pb2.DrainShareCoordinatorRequest(node_id=node_id, undo=undo)
-        channel = self._operator.connect(f"{COORDINATOR}:{RPC_PORT}")
-        try:
-            await channel.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=DRAIN_TIMEOUT_MS)
-        except CallFailed:
-            return False
-        return True
+        for coordinator in [host for host in self._cluster.hosts if host.startswith("coordinator-")]:
+            channel = self._operator.connect(f"{coordinator}:{RPC_PORT}")
+            try:
+                answer, _ = await channel.call(DRAIN_SHARE_COORDINATOR, request, timeout_ms=DRAIN_TIMEOUT_MS)
+            except CallFailed:
+                continue
+            if answer.error_code != ErrorCode.NOT_COORDINATOR:
+                return True
+        return False
 
     _Action = Callable[["FaultInjector", Fault], Awaitable[None]]
     _actions: dict[str, tuple[_Action, _Action | None]] = {
@@ -358,6 +410,7 @@ class FaultInjector:
         "slow-host": (_slow_host, _fast_host),
         "slow-link": (_slow_link, _fast_link),
         "drops": (_drop, _keep),
+        "stale-owner": (_begin_stale_owner, _end_stale_owner),
         "disk-failure": (_fail_disk, _mend_disk),
         "clock-jump": (_jump, None),
         "disk-lost": (_lose_disk, _restart),

@@ -10,7 +10,7 @@ from typing import Protocol
 from kshare_core.errors import StorageFailure
 from kshare_rpc.network import Network
 from kshare_runtime.memory_store import MemoryDisk
-from kshare_runtime.ports import Environment
+from kshare_runtime.ports import Environment, KeyValueStore
 from support.simulation.connections import ClientListeners
 from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
@@ -62,6 +62,7 @@ class SimulatedHost:
         build: BuildNode,
         on_started: Callable[[SimulatedHost], None] = lambda host: None,
         unsynced_disk: bool = False,
+        has_disk: bool = True,
     ) -> None:
         self.name = name
         self.fabric = fabric
@@ -70,6 +71,7 @@ class SimulatedHost:
         self.clock = HostClock(fabric.loop)
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
+        self._has_disk = has_disk
         self._seed = seed
         self.build = build
         self._on_started = on_started
@@ -85,6 +87,7 @@ class SimulatedHost:
         assert self.incarnation is None, f"{self.name} runs already"
         self._lives += 1
         incarnation = self.incarnation = Incarnation(self.name, self._lives)
+        incarnation.stores_remotely = not self._has_disk
         self.fabric.note(f"{incarnation} starts")
         if self.disk.unsynced:
             self.fabric.loop.task_in(incarnation, self._sync_now_and_then(), f"{self.name}:sync")
@@ -94,7 +97,7 @@ class SimulatedHost:
         environment = Environment(
             clock=self.clock,
             random=random.Random(f"{self._seed}/{self.name}/{incarnation.number}"),
-            open_store=self.disk.open_store,
+            open_store=self.disk.open_store if self._has_disk else self._refuse_store,
         )
         self.node = self.build(environment, SimulatedNetwork(self.fabric, incarnation), self)
         try:
@@ -106,6 +109,9 @@ class SimulatedHost:
             return
         self.fabric.note(f"{incarnation} is up")
         self._on_started(self)
+
+    def _refuse_store(self, name: str) -> KeyValueStore:
+        raise AssertionError(f"{self.name} has no disk, and its node opened store {name}")
 
     def _give_up(self, failure: StorageFailure) -> None:
         """A process that cannot start ends, and its supervisor starts it again."""

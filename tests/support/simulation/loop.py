@@ -33,6 +33,8 @@ class Incarnation:
         self.paused = False
         self.is_stopping = False
         """Whether it was asked to stop in order, and closes its stores."""
+        self.stores_remotely = False
+        """Whether what it stores is on other hosts, so that writes fail with the network."""
         self.deferred: list[asyncio.Handle] = []
         self.context = contextvars.copy_context()
         self.context.run(current_incarnation.set, self)

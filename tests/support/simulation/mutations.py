@@ -10,8 +10,10 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from google.protobuf.message import Message
 
@@ -30,6 +32,7 @@ from kshare_rpc.generated.methods import (
     WRITE_TXN_MARKERS,
 )
 from kshare_rpc.network import CallFailed, Channel, Handler, Method, Network, Payload, Server, Service
+from kshare_upstream.fenced_log.owner import FencedLog
 
 WrapHandler = Callable[[Handler], Handler]
 OLD_WRITES_KEPT = 20
@@ -48,6 +51,12 @@ class Mutation:
     """By role."""
     calls: Mapping[str, Mapping[Method[Any, Any], WrapCall]] = field(default_factory=dict)
     """By role."""
+    fenced_log: Mapping[str, Any] = field(default_factory=dict)
+    """Functions of `FencedLog` that are others, by name. Owners have it in their process, with no network between."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """While it is entered, fenced logs are broken."""
+        return patch.multiple(FencedLog, **self.fenced_log) if self.fenced_log else nullcontext()
 
     def network(self, role: str, network: Network) -> Network:
         """The network that a node of this role gets."""
@@ -477,6 +486,18 @@ BROKEN_RULES: Mapping[str, Callable[[], Mutation]] = {
     "dead letters are appended again": lambda: _at_leader(APPEND_DEAD_LETTERS, _repeat_dead_letters),
 }
 """What is broken; each makes a new mutation for one run."""
+
+
+async def _believe_position(log: FencedLog, base_offset: int) -> None:
+    """What the cluster appended is confirmed, wherever it is."""
+
+
+BROKEN_RULES_OF_KAFKA: Mapping[str, Callable[[], Mutation]] = {
+    "the owner of a fenced log confirms without the position check": lambda: Mutation(
+        fenced_log={"_check_position": _believe_position}
+    ),
+}
+"""The same for the kafka engine."""
 
 HARMLESS: Mapping[str, Callable[[], Mutation]] = {
     "old writes come again": lambda: _at_share_coordinator(_OldWrites()),

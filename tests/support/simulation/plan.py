@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from support.simulation.cluster import Shape
+from support.simulation.cluster import EMBEDDED, KAFKA, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,20 @@ class Plan:
         shape = self.shape
         return (
             f"seed {self.seed}: {shape.leaders} leaders, {shape.share_coordinators} share coordinators, "
-            f"{shape.gateways} gateways; {self.partitions} partitions, groups {', '.join(self.groups)} of "
-            f"{self.members_per_group}; {self.records} records; limit {self.delivery_count_limit}, lock "
-            f"{self.lock_duration_ms} ms; {self.transactional_producers} producers of {self.transactions} transactions "
+            f"{shape.gateways} gateways{self._describe_engine()}; {self.partitions} partitions, "
+            f"groups {', '.join(self.groups)} of {self.members_per_group}; {self.records} records; "
+            f"limit {self.delivery_count_limit}, lock {self.lock_duration_ms} ms; "
+            f"{self.transactional_producers} producers of {self.transactions} transactions "
             f"within {self.transaction_timeout_ms} ms; read_committed: {', '.join(self.committed_groups) or 'none'}; "
             f"dead letters: {', '.join(self.dead_letter_groups) or 'none'}; "
             f"{'records are deleted; ' * self.deletes_records}{'little is retained; ' * self.retains_little}"
             f"{self.fault_count} faults in {self.fault_seconds:.0f} s"
         )
+
+    def _describe_engine(self) -> str:
+        """Nothing with the embedded engine."""
+        shape = self.shape
+        return f", {shape.coordinators} coordinators, {shape.brokers} brokers" if shape.engine == KAFKA else ""
 
     def group_configs(self, group: str) -> dict[str, str]:
         """The group's configs under Kafka's names."""
@@ -65,9 +71,15 @@ class Plan:
 
     def topic_configs(self) -> dict[str, str]:
         """The configs of the topic that is produced to."""
+        configs = {"min.insync.replicas": str(self.replicas - 1)} if self.replicas > 1 else {}
         if not self.retains_little:
-            return {}
-        return {"retention.bytes": "8000", "internal.segment.bytes": "1500"}
+            return configs
+        return {**configs, "retention.bytes": "8000", "internal.segment.bytes": "1500"}
+
+    @property
+    def replicas(self) -> int:
+        """Of each partition of the topic."""
+        return max(1, self.shape.brokers)
 
 
 def dead_letter_topic(group: str) -> str:
@@ -120,3 +132,20 @@ def draw_plan(seed: int) -> Plan:
         fault_seconds=draw.choice((15.0, 30.0, 60.0)),
         fault_count=0 if draw.random() < 0.1 else draw.choice((3, 8, 16)),
     )
+
+
+def draw_kafka_plan(seed: int) -> Plan:
+    """The plan of a seed on the kafka engine: that of the embedded one, with brokers and several coordinators."""
+    plan = draw_plan(seed)
+    draw = random.Random(f"{seed}/kafka plan")
+    shape = replace(
+        plan.shape,
+        engine=KAFKA,
+        brokers=draw.choice((1, 3, 3)),
+        coordinators=draw.choice((1, 2, 2, 3)),
+        leaders=draw.choice((1, 2, 3)),
+    )
+    return replace(plan, shape=shape, dead_letter_groups=())
+
+
+DRAW_PLAN = {EMBEDDED: draw_plan, KAFKA: draw_kafka_plan}

@@ -6,8 +6,10 @@ import logging
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
+from support.simulation.cluster import EMBEDDED
 from support.simulation.scenario import run_seed
 
 
@@ -20,21 +22,22 @@ class Result(NamedTuple):
     steps: int
 
 
-def _run(seed: int) -> Result:
+def _run(seed: int, engine: str) -> Result:
     started = time.process_time()
-    outcome = run_seed(seed)
+    outcome = run_seed(seed, engine=engine)
     spent = time.process_time() - started
     report = outcome.report() if outcome.failed else ""
     return Result(seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps)
 
 
-def run_seeds(seeds: Iterable[int], processes: int) -> Iterator[Result]:
+def run_seeds(seeds: Iterable[int], processes: int, engine: str = EMBEDDED) -> Iterator[Result]:
     """The results in the order in which they come."""
+    run = partial(_run, engine=engine)
     if processes == 1:
-        yield from map(_run, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(processes, initializer=be_quiet) as pool:
-        yield from pool.imap_unordered(_run, seeds)
+        yield from pool.imap_unordered(run, seeds)
 
 
 def be_quiet() -> None:

@@ -12,14 +12,15 @@ import random
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed
 from support.simulation.checker import Checker, Expectations, Violation
-from support.simulation.cluster import OBSERVER, RPC_PORT, Cluster
+from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
 from support.simulation.evidence import DeadLetter, RecordKey
-from support.simulation.faults import Fault, FaultInjector, draw_faults
+from support.simulation.faults import KINDS, KINDS_OF_KAFKA, Fault, FaultInjector, draw_faults
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
 from support.simulation.kafka_clients.admin import LATEST, Admin
 from support.simulation.kafka_clients.member import Behaviour, ShareMember
@@ -30,7 +31,8 @@ from support.simulation.kafka_clients.transactional_producer import Transactiona
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
-from support.simulation.plan import Plan, dead_letter_topic, draw_plan
+from support.simulation.plan import DRAW_PLAN, Plan, dead_letter_topic
+from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
 
 TOPIC = "orders"
@@ -38,7 +40,10 @@ TIME_LIMIT_S = 1_200.0
 STEP_LIMIT = 600_000
 DRAIN_LIMIT_S = 300.0
 DRAIN_POLL_S = 2.0
+VIOLATIONS_SHOWN = 3
 ORDERLY_FAULTS = ("stop", "drain")
+DELETION_DELAY_S = 30.0
+"""As long as the faults of one cluster: a leader that is cut off delivers what it has fetched before."""
 HEALTHY_WITHIN_S = 30.0
 """After the drain; health checks may show a failure until the next attempt succeeded."""
 
@@ -82,6 +87,9 @@ class SeedRun:
         self._chosen_faults = faults
         self.loop = VirtualLoop(time_limit=TIME_LIMIT_S, step_limit=STEP_LIMIT)
         self.random = random.Random(f"{plan.seed}/scenario")
+        self._mutation = mutation or Mutation()
+        self.confirmations: list[Confirmation] = []
+        """Of the owners of fenced logs, with the kafka engine."""
         self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
         self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"))
         self.faults: list[Fault] = []
@@ -91,6 +99,10 @@ class SeedRun:
         self._member_count = 0
         self._member_names: dict[str, str] = {}
         self._acknowledge_counter = [0]
+
+    @property
+    def _is_kafka(self) -> bool:
+        return self.plan.shape.engine == KAFKA
 
     @property
     def _is_orderly(self) -> bool:
@@ -103,12 +115,18 @@ class SeedRun:
         violations: list[Violation] = []
         account = Account()
         try:
-            with watched_logs(self.cluster.fabric.bugs.append, self.cluster.has_disk_failed):
+            with (
+                watched_logs(self.cluster.fabric.bugs.append, self.cluster.has_disk_failed),
+                watched_owners() as self.confirmations,
+                self._mutation.patched(),
+            ):
                 self.loop.run(self._main(account))
         except (Deadlock, LimitReached, AssertionError, TimeoutError) as problem:
             violations.append(Violation("did not finish", "".join(traceback.format_exception(problem)[-3:])))
         violations.extend(account.late)
         violations.extend(Violation("a bug came to light", text) for text in self.cluster.problems()[:5])
+        if self._is_kafka:
+            violations.extend(islice(confirmations_count(self.cluster.upstream, self.confirmations), VIOLATIONS_SHOWN))
         if account.logs:
             expectations = Expectations(
                 groups=plan.groups,
@@ -119,6 +137,7 @@ class SeedRun:
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
                 retains_little=plan.retains_little,
+                deletion_delay_s=DELETION_DELAY_S if self._is_kafka else 0.0,
                 member_names=self._member_names,
                 committed_groups=plan.committed_groups,
                 dead_letters=account.dead_letters,
@@ -134,10 +153,12 @@ class SeedRun:
 
     async def _main(self, account: Account) -> None:
         await self.cluster.start()
-        admin = Admin(self.cluster.client("admin"))
+        group_admin, admin = Admin(self.cluster.client("admin")), self._log_admin()
         for group in self.plan.groups:
-            await admin.set_group_configs(group, self.plan.group_configs(group))
-        metadata = await admin.create_topic(TOPIC, self.plan.partitions, self.plan.topic_configs())
+            await group_admin.set_group_configs(group, self.plan.group_configs(group))
+        metadata = await admin.create_topic(
+            TOPIC, self.plan.partitions, self.plan.topic_configs(), replicas=self.plan.replicas
+        )
         for group in self.plan.groups:
             for _ in range(self.plan.members_per_group):
                 self._add_member(group)
@@ -151,11 +172,19 @@ class SeedRun:
         self._become_peaceful()
         await asyncio.wait_for(producing, DRAIN_LIMIT_S)
         account.late = await self._drain(metadata)
+        if self._is_kafka:
+            await self._start_all_anew()
+            account.late.extend(await self._drain(metadata))
         account.late.extend(await self._sick_nodes())
         for member in self._all_members():
             await member.leave()
         if not account.late:
             await self._read_everything(admin, account)
+
+    def _log_admin(self) -> Admin:
+        """An administrator of what has the logs."""
+        name = "log-admin" if self._is_kafka else "admin"
+        return Admin(self.cluster.log_client(name))
 
     # Before peace
 
@@ -181,13 +210,13 @@ class SeedRun:
         shares = []
         for number in range(plan.producers):
             work = self._draw_batches(f"p{number + 1}", plan.records // plan.producers, (1, 3, 10, 25))
-            producer = Producer(self.cluster.client(f"producer-{number + 1}"), TOPIC)
+            producer = Producer(self.cluster.log_client(f"producer-{number + 1}"), TOPIC)
             shares.append(producer.run(work, seconds=plan.fault_seconds))
         for number in range(plan.transactional_producers):
             transactional = TransactionalProducer(
-                self.cluster.client(f"transactional-{number + 1}"),
+                self.cluster.log_client(f"transactional-{number + 1}"),
                 TOPIC,
-                version=self.random.choice((1, 2)),
+                version=1 if self._is_kafka else self.random.choice((1, 2)),
                 timeout_ms=plan.transaction_timeout_ms,
             )
             transactions = [
@@ -210,7 +239,7 @@ class SeedRun:
 
     async def _delete_records(self) -> None:
         """An administrator deletes the older records of a partition, now and then."""
-        client = self.cluster.client("deleter")
+        client = self.cluster.log_client("deleter")
         admin = Admin(client)
         while True:
             await asyncio.sleep(2 + 8 * self.random.random())
@@ -242,7 +271,9 @@ class SeedRun:
         draw = random.Random(f"{plan.seed}/faults")
         end = start + plan.fault_seconds
         if self._chosen_faults is None:
-            self.faults = draw_faults(draw, list(self.cluster.hosts), start=start, end=end, count=plan.fault_count)
+            kinds = KINDS_OF_KAFKA if self._is_kafka else KINDS
+            hosts = list(self.cluster.hosts)
+            self.faults = draw_faults(draw, hosts, start=start, end=end, count=plan.fault_count, kinds_of_fault=kinds)
         else:
             self.faults = [replace(fault, at=start + fault.at) for fault in self._chosen_faults]
         self.injector.start(self.faults)
@@ -261,7 +292,7 @@ class SeedRun:
     async def _drain(self, metadata: TopicMetadata) -> list[Violation]:
         """Waits until every share-partition starts at the end of its log; what is late then is a violation."""
         waiting = {(group, index): "unknown" for group in self.plan.groups for index in range(self.plan.partitions)}
-        admin = Admin(self.cluster.client("admin"))
+        admin = self._log_admin()
         deadline = self.loop.time() + DRAIN_LIMIT_S
         ends: dict[int, int] = {}
         while waiting and self.loop.time() < deadline:
@@ -277,6 +308,15 @@ class SeedRun:
             Violation("not drained", f"{group}/{index} {state} after {DRAIN_LIMIT_S:.0f} s without faults")
             for (group, index), state in waiting.items()
         ]
+
+    async def _start_all_anew(self) -> None:
+        """Every process of kshare dies at once, and others begin with nothing: the existing cluster has it all."""
+        hosts = [host for name, host in self.cluster.hosts.items() if name not in self.cluster.broker_hosts]
+        for host in hosts:
+            host.crash()
+        await asyncio.sleep(self.random.random())
+        for host in hosts:
+            host.start()
 
     async def _sick_nodes(self) -> list[Violation]:
         """After all faults and the drain every node runs, and reports no problem; one that does is given some time."""
@@ -333,6 +373,6 @@ class SeedRun:
         return None
 
 
-def run_seed(seed: int, mutation: Mutation | None = None) -> Outcome:
+def run_seed(seed: int, mutation: Mutation | None = None, *, engine: str = EMBEDDED) -> Outcome:
     """Draws the plan of a seed and runs it."""
-    return SeedRun(draw_plan(seed), mutation).run()
+    return SeedRun(DRAW_PLAN[engine](seed), mutation).run()

@@ -293,7 +293,10 @@ class Core:
         self.wake_watchers()
 
     def _catalog_lost(self) -> None:
+        """Writes of the catalog are another coordinator's now, and whether the newest one failed does not matter."""
         self._has_catalog = False
+        if self._runner is not None:
+            self._runner.storage_failure = None
         self.wake_watchers()
         self._listener.catalog_lost()
 

@@ -89,7 +89,10 @@ def nothing_deleted_comes_back(evidence: Evidence) -> Iterator[Violation]:
         for acquired in evidence.events:
             if not isinstance(acquired, Acquired) or acquired.partition != event.partition:
                 continue
-            if acquired.sent_at > event.time and acquired.run[0] < event.low_watermark:
+            if (
+                acquired.sent_at > event.time + evidence.expected.deletion_delay_s
+                and acquired.run[0] < event.low_watermark
+            ):
                 lines = [describe(event), describe(acquired)]
                 yield Violation("deleted, and delivered afterwards", f"partition {event.partition}", lines)
                 break

@@ -1,8 +1,10 @@
 """Log lines at level ERROR, and exceptions that end calls: expected only where the simulated disk failed.
 
 A StorageFailure is expected where a `MemoryDiskFailure` is in its chain of causes, that is where the disk really
-refused that very write, and in a host that is stopping, whose stores are being closed. Everything else that a node logs
-as an error is a bug, and fails the run.
+refused that very write, and in a host that is stopping, whose stores are being closed. A host without a disk stores in
+an existing cluster: there each StorageFailure is expected, because the network and the brokers fail, and so is
+NOT_COORDINATOR, from one that lost its metadata a moment ago. Everything else that a node logs as an error is a bug,
+and fails the run.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_runtime.memory_store import MemoryDiskFailure
 from support.simulation.loop import Incarnation, current_incarnation
 
@@ -26,10 +28,12 @@ ASKS_TO_BE_DRAINED = "%s; requesting a drain of this node, in effect until its r
 
 
 def is_expected(error: BaseException | None, incarnation: Incarnation | None) -> bool:
-    """Whether a failing disk, or a host that stops, explains the exception."""
+    """Whether a failing disk or network, or a host that stops, explains the exception."""
+    if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_COORDINATOR:
+        return incarnation is not None and incarnation.stores_remotely
     if not isinstance(error, StorageFailure):
         return False
-    if incarnation is not None and incarnation.is_stopping:
+    if incarnation is not None and (incarnation.is_stopping or incarnation.stores_remotely):
         return True
     cause: BaseException | None = error
     while cause is not None:

@@ -1,0 +1,68 @@
+"""The kafka engine under simulation: seeded histories, rules broken on purpose, and what only an existing cluster does.
+
+The seeds are those of `test_seeds`, with brokers, several coordinators and roles without disks. In the end of each seed
+every process of kshare dies at once, and all begin with nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from support.simulation.cluster import KAFKA
+from support.simulation.faults import Fault
+from support.simulation.mutations import BROKEN_RULES_OF_KAFKA
+from support.simulation.plan import draw_kafka_plan
+from support.simulation.scenario import SeedRun, run_seed
+
+DEFAULT_SEEDS = 8
+SEEDS = range(1, 31)
+NOT_COUNTED = "confirmed, and it does not count"
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "simulated_seed" in metafunc.fixturenames:
+        single = metafunc.config.getoption("--seed")
+        count = metafunc.config.getoption("--seeds") or DEFAULT_SEEDS
+        metafunc.parametrize("simulated_seed", [single] if single is not None else range(1, count + 1))
+
+
+def test_a_seed_breaks_no_rule(simulated_seed: int) -> None:
+    outcome = run_seed(simulated_seed, engine=KAFKA)
+    assert not outcome.failed, (
+        f"{outcome.report()}\nagain: python -m support.simulation --engine kafka --seed {simulated_seed} --trace"
+    )
+
+
+def test_one_seed_gives_one_history() -> None:
+    first, second = run_seed(3, engine=KAFKA), run_seed(3, engine=KAFKA)
+    assert first.history.lines() == second.history.lines()
+    assert run_seed(4, engine=KAFKA).digest != first.digest
+
+
+def stale_owners() -> list[Fault]:
+    """One owner after the other is replaced while its requests are under way."""
+    owners = ("share-coordinator-1", "coordinator-1", "share-coordinator-2", "coordinator-2")
+    return [Fault(4.0 + 18 * number, "stale-owner", (owner,), 16.0, 9.0) for number, owner in enumerate(owners)]
+
+
+@pytest.mark.parametrize("name", BROKEN_RULES_OF_KAFKA)
+def test_a_broken_rule_is_found(name: str) -> None:
+    for seed in SEEDS:
+        plan = draw_kafka_plan(seed)
+        shape = replace(plan.shape, share_coordinators=2, coordinators=2, brokers=3)
+        plan = replace(plan, shape=shape, fault_seconds=76.0, records=800)
+        outcome = SeedRun(plan, BROKEN_RULES_OF_KAFKA[name](), faults=stale_owners()).run()
+        if NOT_COUNTED in {violation.rule for violation in outcome.violations}:
+            return
+    raise AssertionError(f"{len(SEEDS)} seeds did not notice that {name}")
