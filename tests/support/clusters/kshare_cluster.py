@@ -60,11 +60,12 @@ class KshareCluster:
         options: Sequence[str] = (),
         command: Path = COMMAND,
         engine: TestEngine | None = None,
+        upstream: ExistingCluster | None = None,
     ) -> None:
         """`variables` are added to the environment, which the roles inherit; `options` to the command line.
 
         `command` is the `kshare` that is started: another checkout's, where two versions are compared. `engine` None:
-        that of this run of tests.
+        that of this run of tests. `upstream` is a cluster that runs already, and goes on after the block.
 
         Where `settings` have listeners, the one at `port` is `bootstrap`.
         """
@@ -79,17 +80,19 @@ class KshareCluster:
         self._settings = settings or {}
         self._single_process = single_process
         self._engine = engine or engine_of_tests()
-        self.upstream: ExistingCluster | None = None
+        self.upstream = upstream
         """The cluster behind kshare; None with the embedded engine, and before the first start."""
+        self._is_mine = False
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> KshareCluster:
-        if self._engine is not TestEngine.EMBEDDED:
+        if self._engine is not TestEngine.EMBEDDED and self.upstream is None:
+            self._is_mine = True
             self.upstream = upstream_of(self.folder / "upstream", self._settings).__enter__()
         try:
             self.start()
         except BaseException:
-            if self.upstream is not None:
+            if self.upstream is not None and self._is_mine:
                 self.upstream.__exit__(None, None, None)
             raise
         return self
@@ -107,7 +110,7 @@ class KshareCluster:
         try:
             code = self.stop()
         finally:
-            if self.upstream is not None:
+            if self.upstream is not None and self._is_mine:
                 self.upstream.__exit__(None, None, None)
         if kind is None:
             assert code == 0, f"kshare up ended with {code}:\n{self.log_text()[-4000:]}"

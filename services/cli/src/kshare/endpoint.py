@@ -8,6 +8,8 @@ from typing import NamedTuple
 from kshare.addresses import parse_address
 from kshare.client_properties import Properties, read_properties
 
+CONFIG_HELP = "A property file for connections to {}, as --command-config of other commands."
+
 
 class Endpoint(NamedTuple):
     """A bootstrap address with the properties of its connections."""

@@ -29,6 +29,14 @@ class ConnectionFailed(CommandFailed):
     """The broker cannot be reached, or its response is not one of the Kafka protocol."""
 
 
+class Refused(CommandFailed):
+    """A response with an error code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class KafkaConnection:
     """A connection to one broker, with TLS and SASL if `properties` ask for them; a context manager."""
 
@@ -75,6 +83,6 @@ def read_metadata(
 
 
 def refuse(code: int, what: str, message: str | None = None) -> None:
-    """Raises CommandFailed if `code` is an error."""
+    """Raises Refused if `code` is an error."""
     if code:
-        raise CommandFailed(f"{what} failed: {error_text(code, message)}")
+        raise Refused(code, f"{what} failed: {error_text(code, message)}")

@@ -25,6 +25,7 @@ from kshare.commands.state.command_line import state_app
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.topics_command_line import topics_app
 from kshare.demo.command import DEFAULT_ORDERS, run_demo
+from kshare.detach.command_line import detach
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.migrate.command_line import migrate
 from kshare.output import stdout_console
@@ -48,6 +49,7 @@ app.command()(audit)
 app.command()(redrive)
 app.command()(report)
 app.command()(migrate)
+app.command()(detach)
 
 
 @app.command()

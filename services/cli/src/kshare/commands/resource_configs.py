@@ -13,6 +13,7 @@ from kshare_wire.generated.requests.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kshare_wire.generated.responses.describe_configs import DescribeConfigsResourceResult
 
 TOPIC, GROUP = 2, 32
 """Kinds of resources."""
@@ -26,7 +27,25 @@ RESOURCES_PER_REQUEST = 100
 
 def own_configs(cluster: Endpoint, kind: int, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """By name of a topic or group, the configs that were set on it (DescribeConfigs v4); CommandFailed."""
-    found: dict[str, dict[str, str]] = {}
+    return {
+        name: {
+            entry.name: entry.value
+            for entry in entries
+            if entry.config_source == SOURCES[kind] and entry.value is not None
+        }
+        for name, entries in _described(cluster, kind, names).items()
+    }
+
+
+def known_configs(cluster: Endpoint, kind: int, name: str) -> frozenset[str]:
+    """The names of all configs that a topic or group has in this cluster; CommandFailed."""
+    return frozenset(entry.name for entry in _described(cluster, kind, [name])[name])
+
+
+def _described(
+    cluster: Endpoint, kind: int, names: Sequence[str]
+) -> dict[str, Sequence[DescribeConfigsResourceResult]]:
+    found: dict[str, Sequence[DescribeConfigsResourceResult]] = {}
     for at in range(0, len(names), RESOURCES_PER_REQUEST):
         resources = [
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -37,11 +56,7 @@ def own_configs(cluster: Endpoint, kind: int, names: Sequence[str]) -> dict[str,
             answer = connection.call(DescribeConfigsRequest(resources=resources), version=4)
         for result in answer.results:
             refuse(result.error_code, f"describing the configs of {result.resource_name}", result.error_message)
-            found[result.resource_name] = {
-                entry.name: entry.value
-                for entry in result.configs
-                if entry.config_source == SOURCES[kind] and entry.value is not None
-            }
+            found[result.resource_name] = result.configs
     return found
 
 

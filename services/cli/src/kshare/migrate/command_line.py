@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from kshare.command_options import AsJson
-from kshare.endpoint import endpoint
+from kshare.endpoint import CONFIG_HELP, endpoint
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.migrate.command import Migration, run_migration
 from kshare.output import stdout_console
 from kshare_upstream.topics import HIGHEST_REPLICATION_FACTOR
-
-CONFIG_HELP = "A property file for connections to {}, as --command-config of other commands."
 
 
 def migrate(
