@@ -18,7 +18,8 @@ from support.simulation.mutations import BROKEN_RULES_OF_KAFKA
 from support.simulation.plan import draw_kafka_plan
 from support.simulation.scenario import SeedRun, run_seed
 
-DEFAULT_SEEDS = 8
+DEFAULT_SEEDS = 10
+"""The tenth showed an owner that took a high watermark that was behind for lost records."""
 SEEDS = range(1, 31)
 NOT_COUNTED = "confirmed, and it does not count"
 

@@ -408,12 +408,13 @@ class StatePartition:
 
     async def _is_marked(self, offset: int) -> bool:
         """Whether the log still has a mark of this owner there; if not, it has lost records and is claimed again."""
-        records = await self._log.log.read(offset, max_bytes=1)
-        for batch in whole_batches(records.data):
-            record = control_record(batch.data, batch.header) if batch.header.base_offset == offset else None
-            if record is not None and record.claim.incarnation == self._claim.incarnation:
-                return True
-            break
+        batches = list(whole_batches((await self._log.log.read(offset, max_bytes=1)).data))
+        if not batches:
+            return False  # the high watermark is behind after an election (KIP-207)
+        (header, data), *_ = batches
+        record = control_record(data, header) if header.base_offset == offset else None
+        if record is not None and record.claim.incarnation == self._claim.incarnation:
+            return True
         self._failed(LogTruncated(f"the log of state partition {self.number} has no mark at offset {offset} any more"))
         return False
 
