@@ -6,6 +6,7 @@ On Apache Kafka 3.9.1 in real time, and on the cluster in memory in virtual time
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,10 @@ from kshare_core.errors import StorageFailure
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionLog
 from kshare_upstream.topics import create_topic
 from kshare_wire.record_writing import BatchWriter
+from support.kafka.existing_cluster import ExistingCluster
 from support.metadata.cluster import LEASE_MS, UpstreamCluster, write
 from support.metadata.etcd_backends import allowed_s, until
-from support.metadata.upstream_backends import UpstreamBackend, UpstreamPlay, play_on_upstream
+from support.metadata.upstream_backends import UpstreamBackend, UpstreamPlay, backend_at, play_on_upstream
 from support.upstream.faulty_upstream import FaultyUpstream
 
 LEASE_S = LEASE_MS / 1000
@@ -281,6 +283,28 @@ def test_nobody_owns_anything_while_the_cluster_stands_still_for_longer_than_a_l
                 await until(lambda one=one: one.store.problems() == [])  # type: ignore[misc]
 
     in_memory(scene)
+
+
+def test_the_cluster_starts_again_and_one_owns_everything_again(tmp_path: Path) -> None:
+    async def scene(existing: ExistingCluster) -> None:
+        (broker,) = existing.brokers
+        async with UpstreamCluster(backend_at(existing.bootstrap), group_partitions=2) as cluster:
+            for node_id in (1, 2, 3):
+                await cluster.start(node_id)
+            owner = await cluster.owned()
+            await owner.put(0, "k", "1")
+            await asyncio.to_thread(broker.stop)
+            await until(lambda: cluster.owner(CATALOG) is None)
+            broker.launch()
+            await asyncio.to_thread(broker.wait_until_up)
+            owner = await cluster.owned()
+            assert owner.rows(0) == {"k": "1"}
+            await owner.put(0, "k", "2")
+            for one in cluster.coordinators:
+                await until(lambda one=one: one.store.problems() == [])  # type: ignore[misc]
+
+    with ExistingCluster(tmp_path) as existing:
+        asyncio.run(scene(existing))
 
 
 def test_a_short_standstill_takes_nothing_away() -> None:

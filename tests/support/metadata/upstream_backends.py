@@ -59,6 +59,12 @@ def _kafka() -> str:
     return cluster.bootstrap
 
 
+def backend_at(bootstrap: str) -> UpstreamBackend:
+    """The cluster of one broker at this address."""
+    host, _, port = bootstrap.rpartition(":")
+    return UpstreamBackend(lambda: Cluster([BrokerAddress(host, int(port))], ClientSettings()), None)
+
+
 def play_on_upstream(kind: str, scene: UpstreamScene) -> None:
     """Plays it on "kafka" or on "memory"."""
     if kind == "memory":
@@ -71,11 +77,10 @@ def play_on_upstream(kind: str, scene: UpstreamScene) -> None:
         loop.run(in_memory())
         assert loop.problems == [], loop.problems
         return
-    host, _, port = _kafka().rpartition(":")
+    bootstrap = _kafka()
 
     async def on_kafka() -> None:
-        backend = UpstreamBackend(lambda: Cluster([BrokerAddress(host, int(port))], ClientSettings()), None)
-        await asyncio.wait_for(scene(backend), SCENE_LIMIT_S)
+        await asyncio.wait_for(scene(backend_at(bootstrap)), SCENE_LIMIT_S)
 
     with MachineStalls() as stalls, machine_stalls(stalls):
         asyncio.run(on_kafka())
