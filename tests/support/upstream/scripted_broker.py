@@ -4,7 +4,8 @@ async with ScriptedBroker() as broker:
     broker.answers[ApiKey.PRODUCE] = lambda version, frame: b"the body of the response"
     broker.address    # "127.0.0.1:PORT"
 
-ApiVersions and Metadata have answers already: the broker serves what Apache Kafka 3.9 does, and is the only one.
+ApiVersions, Metadata and Heartbeat have answers already: the broker serves what Apache Kafka 3.9 does, is the only one,
+and knows no member of a group.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import struct
 from collections.abc import Awaitable, Callable
 
+from kshare_core.errors import ErrorCode
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.responses.api_versions import (
@@ -22,6 +24,7 @@ from kshare_wire.generated.responses.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker
 from kshare_wire.messages import Response, encode_response, is_flexible
 
@@ -62,6 +65,7 @@ class ScriptedBroker:
         self.answers: dict[int, Answer] = {
             int(ApiKey.API_VERSIONS): self._api_versions,
             int(ApiKey.METADATA): lambda version, frame: self.metadata(),
+            int(ApiKey.HEARTBEAT): lambda version, frame: HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID),
         }
         self._writers: set[asyncio.StreamWriter] = set()
         self._reads = asyncio.Event()

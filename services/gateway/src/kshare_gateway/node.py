@@ -23,6 +23,7 @@ from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.security.authorizer import authorizer_without_acls
 from kshare_gateway.security.configuration import certificate_principals, sasl_listeners
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.security.sasl.session import SaslSession
@@ -84,6 +85,8 @@ class GatewayNode:
         configs = settings.configs
         self._listeners = settings.all_listeners()
         self._front = configured_front(configs, open_upstream, self._listeners, self._open_port)
+        if self._front is not None:
+            self._gateway.authorizer = authorizer_without_acls(configs)
         self._environment = ConnectionEnvironment(
             maximum_frame_length=configs.integer("socket.request.max.bytes"),
             maximum_idle_ms=configs.integer("connections.max.idle.ms"),

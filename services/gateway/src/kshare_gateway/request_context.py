@@ -51,6 +51,8 @@ class RequestContext:
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client is authorized; always true without an authorizer."""
+        if self.relay is not None:
+            return self.relay.permissions.allows(operation, resource_type, name)
         authorizer = self.gateway.authorizer
         return authorizer is None or authorizer.allows(
             self.principal, self.client_host[1:], operation, resource_type, name

@@ -92,7 +92,7 @@ def test_responses_of_any_size_and_in_any_pieces_are_whole() -> None:
 def test_a_response_waits_for_that_of_an_earlier_request_which_is_answered_here() -> None:
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         client, held = harness.client(), asyncio.Event()
-        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"relayed"
+        broker.answers[ApiKey.OFFSET_COMMIT] = lambda version, frame: b"relayed"
 
         async def late(request: Any, payload: memoryview) -> Any:
             await held.wait()
@@ -100,8 +100,8 @@ def test_a_response_waits_for_that_of_an_earlier_request_which_is_answered_here(
 
         harness.catalog.answers["ShareGroupHeartbeat"] = late
         local = client.send(LOCAL_WAIT, 1, group_id="g", member_id="m", member_epoch=1)
-        after = relayed(client, ApiKey.HEARTBEAT, 4, 900, b"")
-        await until(lambda: bool(broker.received(ApiKey.HEARTBEAT)))
+        after = relayed(client, ApiKey.OFFSET_COMMIT, 4, 900, b"")
+        await until(lambda: bool(broker.received(ApiKey.OFFSET_COMMIT)))
         await asyncio.sleep(0.05)  # its response is here by now
         assert not after.done() and not client.answered
         held.set()

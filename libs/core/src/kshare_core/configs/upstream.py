@@ -34,6 +34,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="With kshare.upstream.mode=proxy, the ports FROM-TO of gateways, one for each broker of the cluster and "
         "each listener; empty: those after the listener's own port, or free ones where that is 0.",
     ),
+    integer(
+        "kshare.upstream.authorization.cache.ms",
+        30_000,
+        low=0,
+        high=MAX_INT,
+        text="How long a gateway remembers what the cluster lets a client do; a change has an effect after this time.",
+    ),
     string(
         "kshare.upstream.client.id", "kshare", text="The client id of all requests, for the cluster's logs and quotas."
     ),

@@ -143,6 +143,11 @@ def configured_authorizer(configs: Configs, rows: Callable[[], SecurityRows]) ->
     return Authorizer(configs, rows) if configs.text("authorizer.class.name") else None
 
 
+def authorizer_without_acls(configs: Configs) -> Authorizer:
+    """Stands for the authorizer of an existing cluster, which is asked as each client (`ClientPermissions`)."""
+    return Authorizer(configs, dict)
+
+
 def _is_about(acl: Acl, principal: str, host: str) -> bool:
     return acl.principal in (principal, ANY_USER) and acl.host in (host, WILDCARD)
 

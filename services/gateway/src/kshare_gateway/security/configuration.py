@@ -10,6 +10,8 @@ from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.security.authorizer import configured_authorizer
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers
+from kshare_gateway.upstream.identities import check_identities
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 
 if TYPE_CHECKING:
     from kshare_gateway.security.certificate_principals import CertificatePrincipals
@@ -33,6 +35,10 @@ def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener
 
 def check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
     """InvalidConfig if a gateway with these listeners would not start."""
+    if configs.text(ENGINE) == KAFKA:
+        check_identities(configs, listeners)
+        certificate_principals(configs, listeners)
+        return
     sasl_listeners(configs, listeners, ScramUsers(dict))
     certificate_principals(configs, listeners)
     configured_authorizer(configs, dict)

@@ -127,6 +127,8 @@ class LeaderHints:
     def current_leader(self, key: TopicPartition, *codes: int) -> CurrentLeader:
         if _LEADER_ERRORS.isdisjoint(codes):
             return _NO_LEADER_ERROR
+        if self._context.relay is not None:
+            return _NO_LEADER  # clients know the brokers of the cluster, and ask it
         view = self._context.gateway.view
         partition = view.partition(key)
         if partition is None or view.leader_address(key) is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 
 from kshare_gateway.request_context import ConnectionMustClose
 from kshare_gateway.upstream.front import Front
 from kshare_gateway.upstream.link import LinkOwner, UpstreamLink
+from kshare_gateway.upstream.permissions import ClientPermissions
 from kshare_upstream.connection import BrokerAddress, ConnectionLost
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.messages import Request, Response
@@ -27,6 +29,9 @@ class ClientRelay:
         self._link: UpstreamLink | None = None
         self.broker_id = -1 if broker_id is None else broker_id
         """The broker that the link is to; -1 before there is a link at a port for any broker."""
+        self.permissions = ClientPermissions(self.ask, front.authorization_cache_ms)
+        self._authenticated = asyncio.Event()
+        self._authenticated.set()
 
     @property
     def link(self) -> UpstreamLink:
@@ -45,10 +50,19 @@ class ClientRelay:
         KafkaError UNSUPPORTED_VERSION; ConnectionMustClose without an answer.
         """
         version = self.front.brokers.version(request.API_KEY, served)
+        await self._authenticated.wait()
         try:
             return await self.link.ask(request, version, self.front.client_id, self.front.timeout_ms)
         except ConnectionLost as lost:
             raise ConnectionMustClose(str(lost)) from None
+
+    def authenticates(self, is_under_way: bool) -> None:
+        """Whether the client is between its messages of SASL: a broker accepts no other request then."""
+        if is_under_way:
+            self._authenticated.clear()
+            self.permissions.forget()
+        else:
+            self._authenticated.set()
 
     def close(self) -> None:
         if self._link is not None:

@@ -9,10 +9,12 @@ from kshare_gateway.connections.connection import EMBEDDED_HANDLERS, ConnectionE
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.served_apis import ServedApi
 from kshare_gateway.upstream.front import Front, is_proxy
+from kshare_gateway.upstream.identities import check_identities
 from kshare_gateway.upstream.ports import BrokerPorts, OpenPort
 from kshare_gateway.upstream.proxy_mode import proxy_routes
 from kshare_gateway.upstream.relaying_connection import RelayingConnection
-from kshare_servicekit.existing_cluster import ENGINE, KAFKA
+from kshare_gateway.upstream.share_mode import share_routes
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA, bootstrap_servers
 from kshare_servicekit.tls.to_upstream import client_settings
 from kshare_upstream.port import OpenUpstream
 
@@ -25,10 +27,13 @@ def configured_front(
         return None
     if open_upstream is None:
         raise InvalidConfig(f"{ENGINE}={KAFKA} needs the client of an existing cluster")
-    if not is_proxy(configs):
-        return None
-    ports = BrokerPorts(configs, listeners, open_port)
-    return Front(routes=proxy_routes(), upstream=open_upstream(), settings=client_settings(configs), ports=ports)
+    settings = client_settings(configs)
+    check_identities(configs, listeners)
+    if is_proxy(configs):
+        routes, ports = proxy_routes(), BrokerPorts(configs, listeners, open_port)
+    else:
+        routes, ports = share_routes(",".join(map(str, bootstrap_servers(configs)))), None
+    return Front(configs=configs, routes=routes, upstream=open_upstream(), settings=settings, ports=ports)
 
 
 def handlers_of(front: Front | None) -> Mapping[int, ServedApi]:

@@ -17,6 +17,7 @@ from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_upstream.port import Broker, ClusterView, OpenedUpstream
 from kshare_wire.api_versions import VersionRange
 
+AUTHORIZATION_CACHE = "kshare.upstream.authorization.cache.ms"
 MODE = "kshare.upstream.mode"
 PROXY, SHARE = "proxy", "share"
 CONNECT_TIMEOUT_MS = 10_000
@@ -26,8 +27,17 @@ class Front:
     """See the module docstring. `ports` is None in mode share, where brokers of the cluster are not told to clients."""
 
     def __init__(
-        self, *, routes: Routes, upstream: OpenedUpstream, settings: ClientSettings, ports: BrokerPorts | None
+        self,
+        *,
+        configs: Configs,
+        routes: Routes,
+        upstream: OpenedUpstream,
+        settings: ClientSettings,
+        ports: BrokerPorts | None,
     ) -> None:
+        self.authorization_cache_ms = configs.integer(AUTHORIZATION_CACHE)
+        self.maximum_message_bytes = configs.integer("sasl.server.max.receive.size")
+        """The limit of frames before a client has authenticated, where it has to."""
         self.routes = routes
         self.ports = ports
         self.brokers = UpstreamBrokers(upstream, self._on_view)

@@ -9,15 +9,22 @@ when its response arrives, it is the client's next one, and it is passed on as i
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
+from kshare_core.errors import KafkaError
 from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment, Slot
 from kshare_gateway.gateway import log
+from kshare_gateway.request_context import RequestContext
 from kshare_gateway.upstream.client_relay import ClientRelay
 from kshare_gateway.upstream.front import Front
-from kshare_wire.framing import LENGTH_SIZE, peek_request, produce_acks
+from kshare_gateway.upstream.needed_permissions import RUN_ONCE, needed_permissions
+from kshare_wire.framing import LENGTH_SIZE, RequestHeader, peek_request, produce_acks
 from kshare_wire.generated.api_keys import ApiKey
-from kshare_wire.messages import Buffer, MalformedRequest
+from kshare_wire.messages import Buffer, MalformedRequest, Request, Response
+
+AUTHENTICATION = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+REPETITIONS = 3
+"""Limit of the runs of a handler that needs permissions which its request does not name."""
 
 
 class RelayingConnection(ClientConnection):
@@ -33,6 +40,11 @@ class RelayingConnection(ClientConnection):
     ) -> None:
         super().__init__(connection_id, environment, listener)
         self._front = front
+        self._has_authenticated = False
+        """Whether the client has sent a request after those of its authentication."""
+        if front.has_sasl:
+            limit = min(front.maximum_message_bytes, environment.maximum_frame_length)
+            self._frames.set_limits(limit, "sasl.server.max.receive.size")
         self.relay = self._relay = ClientRelay(front, self, broker_id)
 
     def pause_writing(self) -> None:
@@ -64,6 +76,8 @@ class RelayingConnection(ClientConnection):
 
     def _start(self, frame: memoryview) -> None:
         api_key, version, correlation_id = peek_request(frame)
+        if self._front.has_sasl:
+            self._follow_authentication(api_key)
         if not self._front.routes.is_relayed(api_key):
             super()._start(frame)
             return
@@ -75,6 +89,38 @@ class RelayingConnection(ClientConnection):
             self._finish(slot, [], None)
             return
         self._relay.link.relay(frame, correlation_id, slot)
+
+    def _follow_authentication(self, api_key: int) -> None:
+        """Notes where the client is between its messages of SASL, which the cluster answers."""
+        if api_key in AUTHENTICATION:
+            self._relay.authenticates(True)
+        elif api_key != ApiKey.API_VERSIONS:
+            self._relay.authenticates(False)
+            if not self._has_authenticated:
+                self._has_authenticated = True
+                self._frames.set_limits(self._environment.maximum_frame_length, "socket.request.max.bytes")
+
+    async def _answer_or_fail(
+        self, header: RequestHeader, context: RequestContext, request: Request[Any]
+    ) -> tuple[Response | None, KafkaError | None]:
+        """As for every client, after the cluster told what this one may do."""
+        served = self._handlers[header.api_key]
+        if served.access.open_to_all:
+            return await super()._answer_or_fail(header, context, request)
+        permissions = self._relay.permissions
+        try:
+            await permissions.learn(needed_permissions(context, served, request))
+            permissions.take_missing()
+            answer = await super()._answer_or_fail(header, context, request)
+            for _ in range(REPETITIONS if served.api_key not in RUN_ONCE else 0):
+                missing = permissions.take_missing()
+                if not missing:
+                    break
+                await permissions.learn(missing)
+                answer = await super()._answer_or_fail(header, context, request)
+        except KafkaError as error:  # the cluster is too old to be asked
+            return self._failed(header, context, request, error), error
+        return answer
 
     # LinkOwner
 

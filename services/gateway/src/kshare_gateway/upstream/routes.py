@@ -17,6 +17,8 @@ from kshare_wire.generated.api_keys import ApiKey
 
 LAST_VERSIONS: Mapping[int, int] = {ApiKey.PRODUCE: 9, ApiKey.FETCH: 15}
 """Later versions of these responses have addresses of brokers (KIP-951)."""
+ANNOUNCED_FROM: Mapping[int, int] = {ApiKey.PRODUCE: 0}
+"""Of what is answered here: as `handlers.admin.api_versions` does, for librdkafka before 2.11."""
 FIRST_VERSIONS: Mapping[int, int] = {ApiKey.SASL_HANDSHAKE: 1}
 """After version 0 the messages of a mechanism come without headers, so they could not be told from requests."""
 
@@ -44,7 +46,8 @@ class Routes:
         found: dict[int, VersionRange] = {}
         for api_key in [*self.handlers, *self.relayed]:
             if api_key in self.handlers and api_key not in self.as_upstream:
-                found[api_key] = self.handlers[api_key].versions
+                own = self.handlers[api_key].versions
+                found[api_key] = VersionRange(ANNOUNCED_FROM.get(api_key, own.minimum), own.maximum)
                 continue
             theirs = upstream.get(api_key, VersionRange(0, -1))
             low = max(theirs.minimum, FIRST_VERSIONS.get(api_key, 0))

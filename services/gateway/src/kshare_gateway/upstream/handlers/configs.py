@@ -2,7 +2,7 @@
 
 Configs of groups whose names begin with `share.` are kshare's, all others are the cluster's. A resource of a request
 with both kinds is divided; its result has the first error. Configs of consumer groups are shown where the cluster has
-configs of groups at all (Kafka 3.8).
+configs of groups at all (Kafka 3.8). In mode share brokers are gateways, so their configs are kshare's.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from kshare_wire.generated.responses.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-GROUP = 32
+BROKER, GROUP = 4, 32
 SHARE_PREFIX = "share."
 
 
 async def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    groups = [resource for resource in request.resources if resource.resource_type == GROUP]
+    own_types = _own_types(context)
+    asked_here = [resource for resource in request.resources if resource.resource_type in own_types]
     answer = DescribeConfigsResponse()
-    theirs = [resource for resource in request.resources if _asks_cluster(resource)]
+    theirs = [resource for resource in request.resources if _asks_cluster(resource, own_types)]
     if theirs:
         part: DescribeConfigsRequest = request.replaced(resources=theirs)
         answer = await context.cluster.ask(part, VersionRange(1, context.version))
-    if not groups:
+    if not asked_here:
         return answer
-    part = request.replaced(resources=groups)
+    part = request.replaced(resources=asked_here)
     own = (await local_description.handle(context, part)).results
     of_cluster = {result.resource_name: result for result in answer.results if result.resource_type == GROUP}
     others = [result for result in answer.results if result.resource_type != GROUP]
@@ -48,14 +49,21 @@ async def describe_configs(context: RequestContext, request: DescribeConfigsRequ
     return DescribeConfigsResponse(results=[*others, *merged], throttle_time_ms=answer.throttle_time_ms)
 
 
-def _asks_cluster(resource: DescribeConfigsResource) -> bool:
+def _own_types(context: RequestContext) -> frozenset[int]:
+    """The types of resources that kshare has configs of."""
+    return frozenset({GROUP}) if context.cluster.front.ports is not None else frozenset({GROUP, BROKER})
+
+
+def _asks_cluster(resource: DescribeConfigsResource, own_types: frozenset[int]) -> bool:
     """Not where only configs of share groups are asked for by name."""
     names = resource.configuration_keys
+    if resource.resource_type in own_types - {GROUP}:
+        return False
     return resource.resource_type != GROUP or not names or not all(name.startswith(SHARE_PREFIX) for name in names)
 
 
 def _merged(own: DescribeConfigsResult, theirs: DescribeConfigsResult | None) -> DescribeConfigsResult:
-    if own.error_code:
+    if own.error_code or own.resource_type != GROUP:
         return own
     configs = [config for config in own.configs if config.name.startswith(SHARE_PREFIX)]
     if theirs is not None and not theirs.error_code:
@@ -68,7 +76,11 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     own: list[AlterConfigsResource] = []
     theirs: list[AlterConfigsResource] = []
+    own_types = _own_types(context)
     for resource in request.resources:
+        if resource.resource_type in own_types - {GROUP}:
+            own.append(resource)
+            continue
         shares = [config for config in resource.configs if _is_own(resource, config.name)]
         others = [config for config in resource.configs if not _is_own(resource, config.name)]
         if shares or (resource.resource_type == GROUP and not others):

@@ -1,0 +1,217 @@
+"""Mode share: gateways as brokers of the cluster's topics, refusals that name the cluster, and its permissions."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation, ResourceType
+from kshare_gateway.dispatch import SERVED_APIS
+from kshare_gateway.security.authorized_operations import UNKNOWN
+from kshare_gateway.upstream.permissions import CLUSTER_KNOWN, ClientPermissions, Permission
+from kshare_gateway.upstream.share_mode import share_routes
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_upstream.cluster import Cluster
+from kshare_upstream.connection import BrokerAddress, ClientSettings
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.responses.describe_groups import DescribedGroup, DescribeGroupsResponse
+from kshare_wire.generated.responses.find_coordinator import Coordinator, FindCoordinatorResponse
+from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
+from kshare_wire.generated.responses.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from support.gateway.harness import TOPIC_ID, GatewayHarness, topic
+from support.upstream.scripted_broker import ScriptedBroker
+
+ALL = (1 << 13) - 1
+Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
+
+
+def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
+    """Runs a scenario with a gateway in mode share; share groups use "orders", the cluster has "other" too."""
+
+    async def whole() -> None:
+        async with ScriptedBroker() as broker:
+            host, _, port = broker.address.rpartition(":")
+            configs = {
+                "kshare.engine": "kafka",
+                "kshare.upstream.bootstrap.servers": broker.address,
+                **(texts or {}),
+            }
+            harness = GatewayHarness(
+                configs, open_upstream=lambda: Cluster([BrokerAddress(host, int(port))], ClientSettings())
+            )
+            harness.catalog.topics["orders"] = topic("orders", TOPIC_ID, [1, 1])
+            broker.answers[ApiKey.METADATA] = lambda version, frame: topics_of(broker, ALL)
+            async with harness:
+                await asyncio.wait_for(scenario(harness, broker), 20)
+
+    asyncio.run(whole())
+
+
+def topics_of(broker: ScriptedBroker, bits: int) -> MetadataResponse:
+    answer = broker.metadata()
+    answer.cluster_authorized_operations = bits
+    answer.topics = [
+        MetadataResponseTopic(
+            name=name,
+            topic_id=topic_id,
+            partitions=[
+                MetadataResponsePartition(partition_index=index, leader_id=41, leader_epoch=17, replica_nodes=[41])
+                for index in range(2)
+            ],
+            topic_authorized_operations=bits,
+        )
+        for name, topic_id in (("orders", TOPIC_ID), ("other", bytes(16)))
+    ]
+    return answer
+
+
+def test_metadata_is_the_clusters_with_gateways_as_brokers_and_leaders() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        answer = await harness.client().ask(ApiKey.METADATA, 12, topics=None)
+        assert [(each.node_id, each.host) for each in answer.brokers] == [(7, "gateway.example")]
+        assert answer.controller_id == 7 and answer.cluster_id == "upstream"
+        found = {each.name: each for each in answer.topics}
+        assert found.keys() == {"orders", "other"}
+        assert {each.leader_id for each in found["orders"].partitions} == {7}
+        assert {each.leader_epoch for each in found["orders"].partitions} == {3}, "of the catalog's placement"
+        assert {(each.leader_id, each.leader_epoch) for each in found["other"].partitions} == {(7, 17)}
+
+    run(scenario)
+
+
+def test_a_partition_whose_leader_of_kshare_is_gone_has_none() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        harness.catalog.topics["orders"] = topic("orders", TOPIC_ID, [9, 1])
+        harness.catalog.change()
+        await asyncio.sleep(0.05)
+        answer = await harness.client().ask(ApiKey.METADATA, 12, topics=None)
+        (orders,) = [each for each in answer.topics if each.name == "orders"]
+        assert [(each.error_code, each.leader_id) for each in orders.partitions] == [
+            (ErrorCode.LEADER_NOT_AVAILABLE, -1),
+            (ErrorCode.NONE, 7),
+        ]
+
+    run(scenario)
+
+
+def test_producers_and_other_consumers_are_refused_and_told_where_to_go() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        records = {"index": 0, "records": None}
+        data = [{"name": "orders", "partition_data": [records]}]
+        answer = await client.ask(ApiKey.PRODUCE, 9, acks=-1, timeout=1000, topic_data=data)
+        (partition,) = answer.responses[0].partition_responses
+        assert partition.error_code == ErrorCode.POLICY_VIOLATION
+        assert broker.address in partition.error_message
+        joined = await client.ask(ApiKey.JOIN_GROUP, 9, group_id="g", protocol_type="consumer")
+        assert joined.error_code == ErrorCode.POLICY_VIOLATION
+        beat = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, group_id="g", member_id="m", member_epoch=0)
+        assert beat.error_code == ErrorCode.POLICY_VIOLATION and broker.address in beat.error_message
+        assert not broker.received(ApiKey.PRODUCE) and not broker.received(ApiKey.JOIN_GROUP)
+
+    run(scenario)
+
+
+def test_every_api_has_a_route_or_is_left_out_because_it_needs_a_certain_broker() -> None:
+    routes = share_routes("broker:9092")
+    left_out = set(map(int, SERVED_APIS)) - routes.handlers.keys() - routes.relayed
+    assert left_out == {
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+    }
+
+
+def test_a_heartbeat_reaches_the_coordinator_if_the_cluster_lets_the_client_read_the_group() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        told: list[int] = [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_MEMBER_ID]
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: HeartbeatResponse(error_code=told.pop(0))
+        harness.catalog.answers["ShareGroupHeartbeat"] = lambda request, payload: (
+            coordinator_pb2.ShareGroupHeartbeatResponse(member_epoch=1)
+        )
+        beat = {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["orders"]}
+        refused = await harness.client().ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **beat)
+        assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert not harness.catalog.requests("ShareGroupHeartbeat")
+        client = harness.client()
+        for _ in range(3):
+            allowed = await client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **beat)
+            assert allowed.error_code == 0 and allowed.member_epoch == 1
+        assert not told and len(broker.received(ApiKey.HEARTBEAT)) == 2, "the answer is remembered"
+
+    run(scenario)
+
+
+def test_permissions_are_asked_once_and_again_when_they_are_old() -> None:
+    asked: list[Any] = []
+    bits = {"orders": 1 << Operation.READ | 1 << Operation.DESCRIBE, "hidden": 0}
+    group_bits = [1 << Operation.DELETE]
+
+    async def ask(request: Any, served: Any) -> Any:
+        asked.append(request)
+        kind = type(request).__name__
+        if kind == "MetadataRequest":
+            return MetadataResponse(
+                cluster_authorized_operations=1 << Operation.DESCRIBE,
+                topics=[
+                    MetadataResponseTopic(name=each.name, topic_authorized_operations=bits.get(each.name, UNKNOWN))
+                    for each in request.topics
+                ],
+            )
+        if kind == "HeartbeatRequest":
+            return HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
+        if kind == "FindCoordinatorRequest":
+            denied = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return FindCoordinatorResponse(coordinators=[denied])
+        return DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", authorized_operations=group_bits[0])])
+
+    async def whole() -> None:
+        permissions = ClientPermissions(ask, cache_ms=50)
+        topics = [Permission(Operation.READ, ResourceType.TOPIC, name) for name in ("orders", "hidden")]
+        assert not permissions.allows(*topics[0]) and permissions.take_missing() == {topics[0]}
+        await permissions.learn([CLUSTER_KNOWN, *topics])
+        assert len(asked) == 1, "topics and cluster are one question"
+        assert permissions.allows(*topics[0]) and not permissions.allows(*topics[1])
+        assert not permissions.allows(Operation.WRITE, ResourceType.TOPIC, "orders")
+        assert not permissions.take_missing()
+        group = [Permission(each, ResourceType.GROUP, "g") for each in (Operation.READ, Operation.DESCRIBE)]
+        await permissions.learn(group)
+        assert permissions.allows(*group[0]), "a broker that does not coordinate the group checked it first"
+        assert not permissions.allows(*group[1])
+        delete = Permission(Operation.DELETE, ResourceType.GROUP, "g")
+        await permissions.learn([delete])
+        assert permissions.allows(*delete)
+        group_bits[0] = UNKNOWN  # asked a broker that does not coordinate it; the client may not alter the cluster
+        bits["orders"] = 0
+        await permissions.learn([delete, *topics])
+        assert permissions.allows(*topics[0]), "the first answer is remembered"
+        await asyncio.sleep(0.06)
+        await permissions.learn([delete, *topics])
+        assert not permissions.allows(*topics[0]) and not permissions.allows(*delete)
+
+    asyncio.run(whole())
+
+
+def test_before_a_client_has_authenticated_frames_are_short_and_only_the_cluster_answers() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="k" password="s";'
+    texts = {
+        "kshare.upstream.security.protocol": "SASL_PLAINTEXT",
+        "kshare.upstream.sasl.jaas.config": jaas,
+        "sasl.server.max.receive.size": "1000",
+    }
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        client.connection.data_received(struct.pack(">i", 1001))
+        await harness.settle()
+        assert client.transport.is_closed
+
+    run(scenario, texts)
