@@ -109,10 +109,11 @@ def addresses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         with KshareCluster(folder / "kshare", settings, single_process=True, engine=TestEngine.EMBEDDED) as kshare:
             config = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
             group = ConfigResource(ConfigResource.Type.GROUP, GROUP, incremental_configs=[config])
-            wait(AdminClient(as_user(kshare.bootstrap, "admin")).incremental_alter_configs([group]))
+            through = AdminClient(as_user(kshare.bootstrap, "admin"))
+            wait(through.incremental_alter_configs([group]))
             carol = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
             made: list[UserScramCredentialAlteration] = [UserScramCredentialUpsertion("carol", carol, b"carol-s3cret")]
-            wait(AdminClient(as_user(kshare.bootstrap, "admin")).alter_user_scram_credentials(made))
+            wait(through.alter_user_scram_credentials(made))
             yield kshare.bootstrap, kshare.bootstrap if mode == "proxy" else kafka.bootstrap
 
 

@@ -41,9 +41,11 @@ from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls
+from kshare_servicekit.tls.to_upstream import PROTOCOL
 
 READY_POLL_S = 0.05
 CONNECT_TIMEOUT_S = 5
@@ -87,7 +89,8 @@ def run_up(options: UpOptions) -> None:
             leaders=configs.integer(LEADERS),
         )
         certificates = own_certificates(directory, configs)
-        plan = _with_metrics(options, replace(plan, certificates=certificates))
+        plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
+        plan = _with_metrics(options, plan)
         console = Console()
         try:
             for name, address in plan.metrics.items():
@@ -235,6 +238,11 @@ async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, 
     console.write(f"kshare listens on {listening}")
 
 
+def _all_authenticate(configs: Configs) -> bool:
+    """Whether clients authenticate at an existing cluster, to which gateways relay their SASL."""
+    return configs.text(ENGINE) == KAFKA and configs.text(PROTOCOL).startswith("SASL")
+
+
 def _serves_clients(plan: ClusterPlan) -> bool:
     """Whether the gateway responds to Metadata, or accepts connections if every listener asks for credentials.
 
@@ -244,7 +252,7 @@ def _serves_clients(plan: ClusterPlan) -> bool:
     probed = open_to_all[0] if open_to_all else plan.client_address
     address = Address({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(probed.host, probed.host), probed.port)
     try:
-        if plan.listeners and not open_to_all:
+        if plan.all_authenticate or (plan.listeners and not open_to_all):
             with socket.create_connection(address, timeout=CONNECT_TIMEOUT_S):
                 return True
         return bool(read_metadata(address).brokers)

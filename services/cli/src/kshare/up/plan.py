@@ -65,6 +65,8 @@ class ClusterPlan:
     """Further property files by role, with its certificate; empty: `config_file` says all."""
     listeners: Sequence[GatewayListener] = ()
     """The listeners of the config `listeners`, the first at `client_address`; empty: only `client_address`."""
+    all_authenticate: bool = False
+    """Whether every client needs credentials, since an existing cluster asks for them."""
 
     @property
     def coordinator_address(self) -> str:
