@@ -61,10 +61,14 @@ class _Way:
 
 
 class SharedProduce:
-    """Appends with acks=all; `timeout_ms` is how long a broker waits for the replicas."""
+    """Appends with acks=all; `timeout_ms` is how long a broker waits for the replicas.
 
-    def __init__(self, upstream: Upstream, *, timeout_ms: int) -> None:
+    `transactional_id` is that of all batches, if they are transactional.
+    """
+
+    def __init__(self, upstream: Upstream, *, timeout_ms: int, transactional_id: str | None = None) -> None:
         self._upstream = upstream
+        self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._ways: dict[int, _Way] = {}
         self._under_way: set[asyncio.Task[None]] = set()
@@ -132,6 +136,7 @@ class SharedProduce:
             data = PartitionProduceData(index=append.at.partition, records=memoryview(append.batch))
             topics.setdefault(append.at.topic, []).append(data)
         return ProduceRequest(
+            transactional_id=self._transactional_id,
             acks=ALL_REPLICAS,
             timeout_ms=self._timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],

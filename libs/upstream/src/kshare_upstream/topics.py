@@ -10,10 +10,14 @@ from kshare_upstream.port import Upstream
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 CREATE_TOPICS = VersionRange(2, 7)
 DELETE_TOPICS = VersionRange(1, 6)
+DESCRIBE_CONFIGS = VersionRange(1, 4)
 TIMEOUT_MS = 30_000
+TOPIC_RESOURCE = 2
+"""ConfigResource.Type.TOPIC."""
 HIGHEST_REPLICATION_FACTOR = 3
 """Unless kshare.upstream.topic.replication.factor says otherwise."""
 MAX_MESSAGE_BYTES = 1_048_588
@@ -67,3 +71,13 @@ async def delete_topic(upstream: Upstream, name: str) -> None:
     (result,) = answer.responses
     if result.error_code:
         raise Refused(result.error_code, f"DeleteTopics of {name}", result.error_message)
+
+
+async def topic_config(upstream: Upstream, topic: str, config: str) -> str | None:
+    """The effective value of a topic's config, None where the broker has none; Refused."""
+    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[config])
+    answer = await upstream.ask_any(DescribeConfigsRequest(resources=[resource]), DESCRIBE_CONFIGS)
+    (result,) = answer.results
+    if result.error_code:
+        raise Refused(result.error_code, f"DescribeConfigs of {topic}", result.error_message)
+    return next((each.value for each in result.configs if each.name == config), None)

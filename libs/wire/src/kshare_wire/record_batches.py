@@ -53,6 +53,8 @@ _END_TRANSACTION = struct.Struct(">BBBBBhhBhiB")
 _MAX_TIMESTAMP_AT = 35
 _ATTRIBUTES_AND_TIMES = struct.Struct(">hiqq")
 _ATTRIBUTES_AT = 21
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_AT = 43
 
 
 class BatchHeader(NamedTuple):
@@ -262,6 +264,16 @@ def patch_times(
             records,
         )
     )
+
+
+def patch_producer(batch: bytes | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """The batch as one of a transaction of this producer, whose first record has `base_sequence`; with a new CRC."""
+    view = memoryview(batch)
+    checked = bytearray(view[_CHECKED_FROM:HEADER_LENGTH])
+    checked[1] |= TRANSACTIONAL_MASK
+    _PRODUCER.pack_into(checked, _PRODUCER_AT - _CHECKED_FROM, producer_id, producer_epoch, base_sequence)
+    crc = crc32c(view[HEADER_LENGTH:], crc32c(checked))
+    return b"".join((view[:_CRC_AT], _CRC.pack(crc), checked, view[HEADER_LENGTH:]))
 
 
 def build_end_transaction_marker(

@@ -98,6 +98,7 @@ class LeaderNode:
             metrics=self._metrics,
             node_id=settings.node_id,
             report=_logger.warning,
+            found_archiving=engine.dead_letters.found_archiving,
         )
         self._metrics.on_forgotten = self._stored_progress.wake
         service = Service(

@@ -12,9 +12,12 @@ from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.states import RecordState
+from kshare_leader.dead_letters.leader_target import LeaderTarget
 from kshare_leader.dead_letters.letters import OffsetRun
 from kshare_leader.dead_letters.limits import ROUNDS_LIMIT, STALLED_AFTER_MS
-from kshare_leader.dead_letters.service import DeadLetters, DeadLetterSettings
+from kshare_leader.dead_letters.port import DeadLetterSettings
+from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.machine.share_partition import ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateBatch
 from kshare_leader.ports import TopicLog
@@ -95,12 +98,16 @@ class Cluster:
         self.at_once = self.most_at_once = 0
         self.gate: asyncio.Event | None = None
         self.letters = DeadLetters(
-            store=MemoryDisk().open_store("leader"),
+            unfinished=UnfinishedDeadLetters(MemoryDisk().open_store("leader")),
+            target=LeaderTarget(
+                view=lambda: self.view,
+                channel=lambda address: self,
+                coordinator=lambda: self,
+                wait_for_version=self._wait_for_version,
+                configs=Configs(PROCESS_CONFIGS, configs or {}),
+                report=self.reports.append,
+            ),
             view=lambda: self.view,
-            channel=lambda address: self,
-            coordinator=lambda: self,
-            wait_for_version=self._wait_for_version,
-            configs=Configs(PROCESS_CONFIGS, configs or {}),
             clock=StillClock(),
             random=random.Random(1),
             report=self.reports.append,

@@ -11,7 +11,7 @@ import pytest
 from kshare_core.configs import Configs
 from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.errors import ErrorCode
-from kshare_core.identifiers import TopicPartition
+from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.metric_reading import LeaderParts, LeaderSource
 from kshare_leader.metrics import SHARE_PARTITIONS_KEPT_LIMIT, LeaderMetrics, Progress
@@ -63,7 +63,9 @@ class WatchedLeader(Leader):
             ),
             self.service.problems,
         )
+        self.archiving: list[SharePartitionKey] = []
         self.stored_progress = StoredProgress(
+            found_archiving=self.archiving.append,
             view=lambda: self.view,
             channel=lambda address: self.channel,
             logs=self.logs,

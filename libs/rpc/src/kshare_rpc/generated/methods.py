@@ -28,7 +28,7 @@ DESCRIBE_PARTITIONS = Method(COORDINATOR, "DescribePartitions", coordinator_pb2.
 CREATE_TOPICS = Method(COORDINATOR, "CreateTopics", coordinator_pb2.CreateTopicsRequest, coordinator_pb2.CreateTopicsResponse, callers=("gateway", "leader"))
 DELETE_TOPICS = Method(COORDINATOR, "DeleteTopics", coordinator_pb2.DeleteTopicsRequest, coordinator_pb2.DeleteTopicsResponse, callers=("gateway",))
 CREATE_PARTITIONS = Method(COORDINATOR, "CreatePartitions", coordinator_pb2.CreatePartitionsRequest, coordinator_pb2.CreatePartitionsResponse, callers=("gateway",))
-LOOK_UP_TOPICS = Method(COORDINATOR, "LookUpTopics", coordinator_pb2.LookUpTopicsRequest, coordinator_pb2.LookUpTopicsResponse, is_repeatable=True, callers=("gateway", "coordinator"))
+LOOK_UP_TOPICS = Method(COORDINATOR, "LookUpTopics", coordinator_pb2.LookUpTopicsRequest, coordinator_pb2.LookUpTopicsResponse, is_repeatable=True, callers=("gateway", "coordinator", "leader"))
 INCREMENTAL_ALTER_CONFIGS = Method(COORDINATOR, "IncrementalAlterConfigs", coordinator_pb2.IncrementalAlterConfigsRequest, coordinator_pb2.IncrementalAlterConfigsResponse, callers=("gateway",))
 ALTER_ACLS = Method(COORDINATOR, "AlterAcls", security_pb2.AlterAclsRequest, security_pb2.AlterAclsResponse, callers=("gateway",))
 ALTER_CLIENT_QUOTAS = Method(COORDINATOR, "AlterClientQuotas", security_pb2.AlterClientQuotasRequest, security_pb2.AlterClientQuotasResponse, callers=("gateway",))

@@ -9,16 +9,16 @@ its copy is larger than the dead-letter topic allows) still gets a dead letter w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kshare_core.errors import KafkaError, StorageFailure
-from kshare_core.identifiers import topic_id_text
+from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.dead_letters.limits import BATCH_LIMIT_RECORDS, OPENED_BATCH_LIMIT_BYTES
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
-from kshare_leader.ports import StoredBatch, TopicLog
+from kshare_leader.ports import StoredBatch
 from kshare_wire.record_reading import OpenedRecord, open_window
 from kshare_wire.record_writing import BatchWriter, Header
 
@@ -71,10 +71,21 @@ def context_headers(source: Source, run: ArchivingRun, offset: int) -> list[Head
     return [(name, text.encode()) for name, text in texts]
 
 
+class ReadableLog(Protocol):
+    """The part of a log (`ports.TopicLog`) that records are copied from."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    def read(self, fetch_offset: int, max_bytes: int) -> Sequence[StoredBatch]:
+        """At least the batch with `fetch_offset`, or the next one after it; empty if there is none."""
+        ...
+
+
 class SourceRecords:
     """Single records of a log, by ascending offsets; a batch is opened once for BATCH_LIMIT_RECORDS of its records."""
 
-    def __init__(self, log: TopicLog, report: Callable[[str], None]) -> None:
+    def __init__(self, log: ReadableLog, report: Callable[[str], None]) -> None:
         self._log = log
         self._report = report
         self._records: dict[int, OpenedRecord] = {}

@@ -28,6 +28,8 @@ LOADS_LIMIT = 100
 """The limit of share-partitions that one check loads."""
 APPENDED_RUNS_LIMIT = 10_000
 """Runs of offsets of one source that a receiver remembers: as many as the largest window has offsets."""
+WRITERS_LIMIT = 1_000
+"""Sources whose producer and note a leader of the kafka engine keeps; more than ROUNDS_LIMIT."""
 ROW_KEPT_MS = 7 * 24 * 3_600_000
 """How long a receiver remembers a source whose group has no dead-letter topic any more."""
 ROWS_REMOVED_LIMIT = 10_000

@@ -1,13 +1,68 @@
-"""What share-partitions need of dead letters: `service` sends them, `held_back` keeps the records."""
+"""What share-partitions need of dead letters, which `service` sends, and what dead letters need of share-partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
+from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
-from kshare_leader.dead_letters.service import ArchivingPartition
+from kshare_leader.dead_letters.letters import OffsetRun
+from kshare_leader.machine.share_partition import ArchivingRun
+from kshare_leader.ports import TopicLog
+from kshare_leader.share.start_offset import Truncation
 from kshare_rpc.catalog import CatalogView
+
+
+class DeadLetterSettings(NamedTuple):
+    """A group's dead-letter configs: the topic name, empty for none, and whether records are copied to the topic."""
+
+    topic_name: str
+    copy_record: bool
+
+
+class ArchivingPartition(Protocol):
+    """The part of a served share-partition (`share.served_partition`) that dead letters use."""
+
+    @property
+    def key(self) -> SharePartitionKey: ...
+    @property
+    def state_epoch(self) -> int: ...
+    @property
+    def truncation(self) -> Truncation: ...
+    @property
+    def log(self) -> TopicLog: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def error(self) -> KafkaError | None:
+        """Why it is not served any more."""
+        ...
+
+    @property
+    def dead_letter_settings(self) -> DeadLetterSettings: ...
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is loaded and idle: no waits, and no record is Acquired, Archiving or being stored."""
+        ...
+
+    @property
+    def no_dead_letters_before_ms(self) -> int:
+        """The loop time in milliseconds at which to continue after a refused write."""
+        ...
+
+    def archiving(self, limit: int) -> list[ArchivingRun]: ...
+
+    def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
+        """Archives runs whose dead letters are stored in topic `stored_in`, or were given up (empty)."""
+        ...
+
+    def drop(self, error: KafkaError) -> None: ...
+
+    def unload_if_unused(self) -> None:
+        """Drops it if it is idle and no session uses it."""
+        ...
 
 
 class DeadLetterSender(Protocol):
@@ -32,6 +87,10 @@ class DeadLetterSender(Protocol):
 
     def dropped(self, served: ArchivingPartition, *, was_at_rest: bool) -> None:
         """Handles a share-partition that is no longer served."""
+        ...
+
+    def found_archiving(self, key: SharePartitionKey) -> None:
+        """The stored state of a share-partition of this leader has Archiving records, although nobody fetches."""
         ...
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None: ...

@@ -1,7 +1,8 @@
 """The dead-letter service: sends the dead letters of the share-partitions that this leader serves (KIP-1191).
 
 **Rounds.** A share-partition with Archiving records is queued. A round finds the destination, builds one batch and
-sends it with AppendDeadLetters to the destination's leader, which may be this one. The offsets in the response become
+hands it to the engine's `target`, which appends it exactly once: by AppendDeadLetters to the destination's leader
+(`leader_target`), or in a transaction of the existing cluster (`cluster_target`). The offsets that it returns become
 Archived. A share-partition has one round at a time, and the node has at most ROUNDS_LIMIT.
 
 **Failures.** Kafka gives up after five attempts and archives the records without dead letters. This service never gives
@@ -24,26 +25,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from kshare_core.configs import Configs
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_core.log_fields import about
-from kshare_leader.dead_letters.destination import (
-    GROUP_ENABLE,
-    Destination,
-    Refused,
-    ToBeCreated,
-    Unreachable,
-    find_destination,
-)
-from kshare_leader.dead_letters.letters import LetterBatch, OffsetRun, Source, SourceRecords, build_letters
+from kshare_leader.dead_letters.destination import Destination, Refused, ToBeCreated, Unreachable
+from kshare_leader.dead_letters.letters import OffsetRun, Source, build_letters
 from kshare_leader.dead_letters.limits import (
-    APPEND_TIMEOUT_MS,
     ARCHIVING_RUNS_LIMIT,
     CHECK_INTERVAL_MS,
     FORGET_AFTER_MS,
@@ -55,72 +47,13 @@ from kshare_leader.dead_letters.limits import (
     ROUNDS_LIMIT,
     STALLED_AFTER_MS,
 )
-from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
+from kshare_leader.dead_letters.port import ArchivingPartition, DeadLetterSettings
+from kshare_leader.dead_letters.target import CannotStore, DeadLetterTarget
+from kshare_leader.dead_letters.unfinished import Unfinished
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.metrics import LeaderMetrics
-from kshare_leader.ports import TopicLog
-from kshare_leader.share.start_offset import Truncation
-from kshare_leader.topic_creation import CreatableTopic, TopicNotCreated, create_topic
 from kshare_rpc.catalog import CatalogView
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
-from kshare_rpc.network import CallFailed, Channel
-from kshare_runtime.ports import Clock, KeyValueStore
-
-
-class DeadLetterSettings(NamedTuple):
-    """A group's dead-letter configs: the topic name, empty for none, and whether records are copied to the topic."""
-
-    topic_name: str
-    copy_record: bool
-
-
-class ArchivingPartition(Protocol):
-    """The part of a served share-partition (`share.served_partition`) that dead letters use."""
-
-    @property
-    def key(self) -> SharePartitionKey: ...
-    @property
-    def state_epoch(self) -> int: ...
-    @property
-    def truncation(self) -> Truncation: ...
-    @property
-    def log(self) -> TopicLog: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def error(self) -> KafkaError | None:
-        """Why it is not served any more."""
-        ...
-
-    @property
-    def dead_letter_settings(self) -> DeadLetterSettings: ...
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether it is loaded and idle: no waits, and no record is Acquired, Archiving or being stored."""
-        ...
-
-    @property
-    def no_dead_letters_before_ms(self) -> int:
-        """The loop time in milliseconds at which to continue after a refused write."""
-        ...
-
-    def archiving(self, limit: int) -> list[ArchivingRun]: ...
-
-    def dead_letters_done(self, runs: Sequence[OffsetRun], *, stored_in: str = "") -> None:
-        """Archives runs whose dead letters are stored in topic `stored_in`, or were given up (empty)."""
-        ...
-
-    def drop(self, error: KafkaError) -> None: ...
-
-    def unload_if_unused(self) -> None:
-        """Drops it if it is idle and no session uses it."""
-        ...
-
-
-class _CannotStore(Exception):
-    """A round failed and is retried; the text says why."""
+from kshare_runtime.ports import Clock
 
 
 class _Work:
@@ -152,34 +85,23 @@ class _Loading(NamedTuple):
 
 
 class DeadLetters:
-    """See the module docstring. Created and used on one event loop.
-
-    `channel` returns the channel to a leader's address, `coordinator` the one to the coordinator. `wait_for_version`
-    waits until the catalog's view has a version, with a timeout in milliseconds. Raises StorageFailure if the store
-    cannot be read.
-    """
+    """See the module docstring. Created and used on one event loop."""
 
     def __init__(
         self,
         *,
-        store: KeyValueStore,
+        unfinished: Unfinished,
+        target: DeadLetterTarget,
         view: Callable[[], CatalogView],
-        channel: Callable[[str], Channel],
-        coordinator: Callable[[], Channel],
-        wait_for_version: Callable[[int, int], Awaitable[bool]],
-        configs: Configs,
         clock: Clock,
         random: random.Random,
         report: Callable[[str], None],
         metrics: LeaderMetrics | None = None,
     ) -> None:
         self._metrics = metrics or LeaderMetrics()
-        self._unfinished = UnfinishedDeadLetters(store)
+        self._unfinished = unfinished
+        self._target = target
         self._view = view
-        self._channel = channel
-        self._coordinator = coordinator
-        self._wait_for_version = wait_for_version
-        self._configs = configs
         self._clock = clock
         self._random = random
         self._report = report
@@ -233,6 +155,7 @@ class DeadLetters:
             del self._works[key]
             if work.timer is not None:
                 work.timer.cancel()
+        self._target.dropped(key)
         if key not in self._unfinished:
             return
         self._idle_since_ms.pop(key, None)
@@ -245,11 +168,18 @@ class DeadLetters:
 
     # Calls from the node
 
+    def found_archiving(self, key: SharePartitionKey) -> None:
+        """The stored state of a share-partition of this leader has Archiving records: it is loaded for them."""
+        if key not in self._unfinished:
+            self._unfinished.remember(key)
+            self._watch(at_once=True)
+
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Handles a new view of the catalog; failed rounds are retried soon."""
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
-                self._topic_removed(topic_id)
+                self._forget_times(self._unfinished.topic_removed(topic_id))
+        self._forget_times(self._unfinished.keep_led(new))
         for group_id in [group_id for group_id in self._refusals if group_id not in new.group_configs]:
             del self._refusals[group_id]
         for work in self._works.values():
@@ -272,8 +202,8 @@ class DeadLetters:
             work.timer.cancel()
             self._line_up_later(work, RETRY_INTERVAL_MS)
 
-    def _topic_removed(self, topic_id: bytes) -> None:
-        for key in self._unfinished.topic_removed(topic_id):
+    def _forget_times(self, keys: Iterable[SharePartitionKey]) -> None:
+        for key in keys:
             self._loading.pop(key, None)
             self._idle_since_ms.pop(key, None)
 
@@ -289,6 +219,7 @@ class DeadLetters:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._target.close()
 
     def problems(self) -> list[str]:
         """The share-partitions whose dead letters are stalled, at most PROBLEMS_LIMIT of them."""
@@ -347,9 +278,9 @@ class DeadLetters:
                 work.attempts, work.problem = 0, None
                 self._line_up(work)
             else:
-                if not isinstance(error, _CannotStore):
+                if not isinstance(error, CannotStore):
                     report_contained_bug(f"dead letters of {work.served.key} failed unexpectedly", error)
-                self._failed(work, str(error) if isinstance(error, _CannotStore) else repr(error))
+                self._failed(work, str(error) if isinstance(error, CannotStore) else repr(error))
         self._start_rounds()
 
     def _failed(self, work: _Work, problem: str) -> None:
@@ -364,20 +295,14 @@ class DeadLetters:
 
     async def _round(self, served: ArchivingPartition, runs: Sequence[ArchivingRun]) -> None:
         settings = served.dead_letter_settings
-        destination = find_destination(
-            self._view(),
-            self._configs,
-            group_id=served.key.group_id,
-            topic_name=settings.topic_name,
-            source_partition=served.key.partition,
-        )
+        destination = await self._target.find(served.key, settings.topic_name)
         match destination:
             case Refused(reason):
                 self._give_up(served, [OffsetRun(run.first_offset, run.last_offset) for run in runs], reason)
             case Unreachable(reason):
-                raise _CannotStore(reason)
+                raise CannotStore(reason)
             case ToBeCreated(topic_name):
-                await self._create(topic_name)
+                await self._target.create(topic_name)
             case Destination():
                 await self._send(served, runs, destination, settings)
 
@@ -400,67 +325,36 @@ class DeadLetters:
         destination: Destination,
         settings: DeadLetterSettings,
     ) -> None:
-        letters = self._letters(served, runs, destination, copy_record=settings.copy_record)
-        if letters.too_large:
-            reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"
-            self._give_up(served, letters.too_large, reason)
-        if not letters.offsets:
-            return
-        request = leader_pb2.AppendDeadLettersRequest(
-            group_id=served.key.group_id,
-            state_epoch=served.state_epoch,
-            source_topic_id=served.key.topic_id,
-            source_partition=served.key.partition,
-            source_start_offset=served.start_offset,
-            source_truncation_leader_epoch=served.truncation.leader_epoch,
-            source_truncation_offset=served.truncation.offset,
-            topic_id=destination.partition.topic_id,
-            partition=destination.partition.partition,
-        )
-        for first, last in letters.offsets:
-            request.offsets.add(first_offset=first, last_offset=last)
-        channel = self._channel(destination.address)
-        try:
-            answer, _ = await channel.call(APPEND_DEAD_LETTERS, request, (letters.batch,), timeout_ms=APPEND_TIMEOUT_MS)
-        except CallFailed as failure:
-            raise _CannotStore(f"leader {destination.address}: {failure}") from failure
-        if served.error is not None:
-            return
-        if answer.error_code == ErrorCode.FENCED_STATE_EPOCH:
-            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, answer.error_message))
-            return
-        if answer.error_code or not answer.appended:
-            text = answer.error_message or "nothing was appended"
-            raise _CannotStore(f"leader {destination.address} answered {answer.error_code}: {text}")
-        appended = [OffsetRun(run.first_offset, run.last_offset) for run in answer.appended]
-        self._metrics.dead_letters(served.key, stored=_count_of(appended))
-        served.dead_letters_done(appended, stored_in=settings.topic_name)
-
-    def _letters(
-        self, served: ArchivingPartition, runs: Sequence[ArchivingRun], destination: Destination, *, copy_record: bool
-    ) -> LetterBatch:
-        key = served.key
-        topic = self._view().topics_by_id.get(key.topic_id)
-        topic_name = topic_id_text(key.topic_id) if topic is None else topic.name
-        return build_letters(
-            Source(group_id=key.group_id, topic_name=topic_name, partition=key.partition),
+        records = None
+        if settings.copy_record:
+            runs, records = await self._target.source_records(served, runs, destination.max_message_bytes)
+        letters = build_letters(
+            self._source(served.key),
             runs,
-            SourceRecords(served.log, self._report) if copy_record else None,
+            records,
             now_ms=self._clock.now_ms(),
             limit_bytes=destination.max_message_bytes,
         )
-
-    async def _create(self, topic_name: str) -> None:
-        topic = CreatableTopic(
-            name=topic_name,
-            num_partitions=-1,
-            replication_factor=-1,
-            configs=[coordinator_pb2.ConfigEntry(name=GROUP_ENABLE, value="true")],
-        )
+        if letters.too_large:
+            reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"
+            self._give_up(served, letters.too_large, reason)
+        if not letters.offsets or served.error is not None:
+            return
         try:
-            await create_topic(topic, "dead-letter topic", self._coordinator(), self._wait_for_version)
-        except TopicNotCreated as failure:
-            raise _CannotStore(str(failure)) from failure
+            appended = await self._target.append(served, destination, letters)
+        except KafkaError as fenced:
+            if served.error is None:
+                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, fenced.message))
+            return
+        if served.error is not None:
+            return
+        self._metrics.dead_letters(served.key, stored=_count_of(appended))
+        served.dead_letters_done(appended, stored_in=settings.topic_name)
+
+    def _source(self, key: SharePartitionKey) -> Source:
+        topic = self._view().topics_by_id.get(key.topic_id)
+        topic_name = topic_id_text(key.topic_id) if topic is None else topic.name
+        return Source(group_id=key.group_id, topic_name=topic_name, partition=key.partition)
 
     # Share-partitions without fetches
 

@@ -1,15 +1,22 @@
-"""The set of share-partitions that may have Archiving records, stored on the leader's own disk.
+"""The set of share-partitions that may have Archiving records.
 
-An Archiving record holds the start offset until its dead letter is stored, and only a loaded share-partition sends it.
-After a restart there may be no fetch, so the leader itself must know which share-partitions to load (KAFKA-20672). A
-share-partition is added before the first write with Archiving records is sent, so the set covers all that the share
-coordinator has stored. It is removed when it had no Archiving records for a while. A superfluous row costs one check.
+**Embedded engine.** The set is stored on the leader's own disk. An Archiving record holds the start offset until its
+dead letter is stored, and only a loaded share-partition sends it. After a restart there may be no fetch, so the leader
+itself must know which share-partitions to load (KAFKA-20672). A share-partition is added before the first write with
+Archiving records is sent, so the set covers all that the share coordinator has stored. It is removed when it had no
+Archiving records for a while. A superfluous row costs one check.
+
+**Kafka engine.** The set is in memory. When a leader starts or gains partitions it asks the share coordinators which of
+its share-partitions have Archiving records (`share.stored_progress`).
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey, TopicPartition
 from kshare_leader.log import keys
+from kshare_rpc.catalog import CatalogView
 from kshare_runtime.ports import KeyValueStore, Write
 
 _PREFIX_LENGTH = TOPIC_ID_LENGTH + 4
@@ -17,8 +24,75 @@ _END = b"\xff"
 """Sorts after every group id, as these are UTF-8."""
 
 
+class Unfinished(Protocol):
+    """The set; every method may raise StorageFailure."""
+
+    def __contains__(self, key: SharePartitionKey) -> bool: ...
+    def __len__(self) -> int: ...
+    def share_partitions(self) -> list[SharePartitionKey]: ...
+
+    def remember(self, key: SharePartitionKey) -> None:
+        """Adds a share-partition."""
+        ...
+
+    def forget(self, key: SharePartitionKey) -> None: ...
+
+    def partition_changed(self, partition: TopicPartition) -> None:
+        """Handles a reassignment of a partition's rows to or from this leader."""
+        ...
+
+    def topic_removed(self, topic_id: bytes) -> list[SharePartitionKey]:
+        """Removes and returns those of a deleted topic."""
+        ...
+
+    def keep_led(self, view: CatalogView) -> list[SharePartitionKey]:
+        """Removes and returns those that another leader takes care of by this view."""
+        ...
+
+
+class RememberedDeadLetters:
+    """The set of the kafka engine, in memory."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._known: dict[SharePartitionKey, None] = {}
+
+    def __contains__(self, key: SharePartitionKey) -> bool:
+        return key in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def share_partitions(self) -> list[SharePartitionKey]:
+        return list(self._known)
+
+    def remember(self, key: SharePartitionKey) -> None:
+        self._known[key] = None
+
+    def forget(self, key: SharePartitionKey) -> None:
+        self._known.pop(key, None)
+
+    def partition_changed(self, partition: TopicPartition) -> None:
+        """No rows are copied with this engine."""
+
+    def topic_removed(self, topic_id: bytes) -> list[SharePartitionKey]:
+        return self._remove([key for key in self._known if key.topic_id == topic_id])
+
+    def keep_led(self, view: CatalogView) -> list[SharePartitionKey]:
+        def is_led(key: SharePartitionKey) -> bool:
+            partition = view.partition(key.topic_partition)
+            return partition is not None and partition.leader_node_id == self._node_id
+
+        return self._remove([key for key in self._known if not is_led(key)])
+
+    def _remove(self, keys: list[SharePartitionKey]) -> list[SharePartitionKey]:
+        for key in keys:
+            del self._known[key]
+        return keys
+
+
 class UnfinishedDeadLetters:
-    """The set, on disk and in memory; every method may raise StorageFailure."""
+    """The set of the embedded engine, on disk and in memory; every method may raise StorageFailure."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
@@ -57,6 +131,10 @@ class UnfinishedDeadLetters:
         for key in removed:
             del self._known[key]
         return removed
+
+    def keep_led(self, view: CatalogView) -> list[SharePartitionKey]:
+        """Rows move with their partitions; see `partition_changed`."""
+        return []
 
 
 def _row_key(key: SharePartitionKey) -> bytes:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kshare_core.identifiers import TopicPartition
+from kshare_leader.dead_letters.leader_target import LeaderTarget
 from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.engine.port import EngineSurroundings
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
@@ -66,12 +68,16 @@ class EmbeddedEngine:
             configs=node.configs,
         )
         self.dead_letters = DeadLetters(
-            store=self.store,
+            unfinished=UnfinishedDeadLetters(self.store),
+            target=LeaderTarget(
+                view=lambda: follower.view,
+                channel=follower.channel,
+                coordinator=lambda: follower.coordinator,
+                wait_for_version=node.wait_for_version,
+                configs=node.configs,
+                report=node.report,
+            ),
             view=lambda: follower.view,
-            channel=follower.channel,
-            coordinator=lambda: follower.coordinator,
-            wait_for_version=node.wait_for_version,
-            configs=node.configs,
             clock=environment.clock,
             random=environment.random,
             report=node.report,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.dead_letters.held_back import HeldBackDeadLetters
+from kshare_leader.dead_letters.cluster_target import ClusterTarget
+from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.dead_letters.unfinished import RememberedDeadLetters
 from kshare_leader.engine.port import EngineSurroundings
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
@@ -40,7 +42,24 @@ class KafkaEngine:
             has_lease=node.has_lease,
             report=node.report,
         )
-        self.dead_letters = HeldBackDeadLetters(node.report)
+        follower, environment = node.follower, node.environment
+        self.dead_letters = DeadLetters(
+            unfinished=RememberedDeadLetters(node.settings.node_id),
+            target=ClusterTarget(
+                upstream=self._upstream,
+                view=lambda: follower.view,
+                coordinator=lambda: follower.coordinator,
+                wait_for_version=node.wait_for_version,
+                configs=configs,
+                clock=environment.clock,
+                report=node.report,
+            ),
+            view=lambda: follower.view,
+            clock=environment.clock,
+            random=environment.random,
+            report=node.report,
+            metrics=node.metrics,
+        )
 
     def open(self) -> None:
         if self._node.configs.boolean(HISTORY_CONFIG):

@@ -30,8 +30,7 @@ from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.dead_letters.letters import OffsetRun
 from kshare_leader.dead_letters.limits import ARCHIVING_RUNS_LIMIT
-from kshare_leader.dead_letters.port import DeadLetterSender
-from kshare_leader.dead_letters.service import DeadLetterSettings
+from kshare_leader.dead_letters.port import DeadLetterSender, DeadLetterSettings
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits

@@ -1,6 +1,7 @@
 """The stored progress of share-partitions that were not fetched since this leader started, or since it leads them.
 
-Their lag is computed from it. Progress is in memory only while a share-partition is in use. So this leader reads the
+Their lag is computed from it, and those with Archiving records are loaded, so that their dead letters are sent
+although nobody fetches. Progress is in memory only while a share-partition is in use. So this leader reads the
 stored progress of all its share-partitions from the share coordinators, without loading any: when it starts, when it
 gains partitions, when state partitions change owners, after an administrator replaced state, and every
 REFRESH_INTERVAL_S. Pages are read one after the other, PAUSE_S apart: 10,000 share-partitions take about two seconds,
@@ -44,6 +45,7 @@ class StoredProgress:
         metrics: LeaderMetrics,
         node_id: int,
         report: Callable[[str], None],
+        found_archiving: Callable[[SharePartitionKey], None],
     ) -> None:
         self._view = view
         self._channel = channel
@@ -51,6 +53,7 @@ class StoredProgress:
         self._metrics = metrics
         self._node_id = node_id
         self._report = report
+        self._found_archiving = found_archiving
         self._is_due = asyncio.Event()
         self._problems: list[str] = []
         self._is_reported = False
@@ -107,7 +110,7 @@ class StoredProgress:
 
     async def _ask(self, address: str) -> str | None:
         """Reads all pages of one share coordinator; returns the problem, or None."""
-        position = b""
+        position, loading = b"", 0
         for _ in range(PAGES_LIMIT):
             request = messages.ListStateSummariesRequest(
                 leader_node_id=self._node_id, position=position, catalog_version=self._view().version
@@ -120,9 +123,10 @@ class StoredProgress:
             if answer.error_code:
                 return f"{address}: {ErrorCode(answer.error_code).name} {answer.error_message}"
             self._note(answer, asked_moment)
+            loading += answer.loading_state_partitions
             position = answer.next_position
             if not position:
-                return None
+                return f"{address} is loading {loading} state partitions" if loading else None
             await asyncio.sleep(PAUSE_S)
         return f"{address} has no last page"
 
@@ -131,7 +135,11 @@ class StoredProgress:
         for result in answer.results:
             key = SharePartitionKey(result.group_id, result.topic_id, result.partition)
             partition, log = view.partition(key.topic_partition), self._logs.find(key.topic_partition)
-            if partition is None or partition.leader_node_id != self._node_id or log is None:
+            if partition is None or partition.leader_node_id != self._node_id:
+                continue
+            if result.has_archiving:
+                self._found_archiving(key)
+            if log is None:
                 continue
             progress = Progress(result.start_offset, result.delivery_complete_count)
             self._metrics.note_stored(key, progress, log.high_watermark, asked_moment)

@@ -1,4 +1,6 @@
-"""ListStateSummaries: summaries of the stored states of one leader's share-partitions, for its lag metrics.
+"""ListStateSummaries: summaries of the stored states of one leader's share-partitions.
+
+They are for its lag metrics, and tell which share-partitions have dead letters to send.
 
 Pages go through the state partitions that this node owns, in order of their numbers and of the stored keys. They are
 read from the state log, which takes no room in the machine's memory. One page reads PAGE_ROWS rows, a few milliseconds.
@@ -18,6 +20,8 @@ from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.state_log.port import Found, StateLog
 
 PAGE_ROWS = 300
+ARCHIVING = 3
+"""The delivery state of records whose dead letters are due (KIP-1191)."""
 _STATE_PARTITION = struct.Struct(">i")
 
 Response = messages.ListStateSummariesResponse
@@ -41,7 +45,11 @@ class StateSummaries:
         response = Response()
         left = PAGE_ROWS
         for number in self._ownership.owned_state_partitions():
-            if number < first or self._ownership.state_partition_refusal(number) is not None:
+            if number < first:
+                continue
+            unserved = self._ownership.state_partition_refusal(number)
+            if unserved is not None:
+                response.loading_state_partitions += unserved.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 continue
             if left <= 0:
                 response.next_position = _STATE_PARTITION.pack(number)
@@ -87,6 +95,7 @@ class StateSummaries:
                 partition=found.key.partition,
                 start_offset=state.start_offset,
                 delivery_complete_count=max(0, state.delivery_complete_count),
+                has_archiving=any(batch.delivery_state == ARCHIVING for batch in state.state_batches),
             )
 
 

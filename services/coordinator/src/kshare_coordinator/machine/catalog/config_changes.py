@@ -169,7 +169,7 @@ def _alter_group(state: CoordinatorState, resource: Resource, configs: Configs, 
     _values(check_group_configs, configs, after)
     dead_letter_topic = after.get(DEAD_LETTER_TOPIC, "").strip()
     if dead_letter_topic and dead_letter_topic != before.get(DEAD_LETTER_TOPIC, "").strip():
-        _check_dead_letter_topic(state, configs, dead_letter_topic)
+        _check_dead_letter_topic(state, configs, dead_letter_topic, changes.engine)
     if after and not before:
         check_group_id(group_id, configs)
         _check_group_count(len(state.group_configs) + changes.new_groups, configs)
@@ -208,15 +208,15 @@ def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs,
     return records.broker_config(pb.BrokerConfig(broker_id=broker_id, configs=_entries(after)))
 
 
-def _check_dead_letter_topic(state: CoordinatorState, configs: Configs, name: str) -> None:
+def _check_dead_letter_topic(state: CoordinatorState, configs: Configs, name: str, engine: Engine) -> None:
     """KafkaError INVALID_CONFIG where the topic could not receive a dead letter now, with what would change that."""
-    problem = _dead_letter_topic_problem(state, configs, name)
+    problem = _dead_letter_topic_problem(state, configs, name, engine)
     if problem:
         text = f"Invalid value {name[:300]} for configuration {DEAD_LETTER_TOPIC}: {problem}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 
-def _dead_letter_topic_problem(state: CoordinatorState, configs: Configs, name: str) -> str | None:
+def _dead_letter_topic_problem(state: CoordinatorState, configs: Configs, name: str, engine: Engine) -> str | None:
     if name.startswith("__"):
         return "it must not start with __, as internal topics do"
     try:
@@ -230,8 +230,11 @@ def _dead_letter_topic_problem(state: CoordinatorState, configs: Configs, name: 
     if topic is None:
         if configs.boolean("errors.deadletterqueue.auto.create.topics.enable"):
             return None
-        return f"the topic does not exist; create it with {GROUP_ENABLE}=true first"
+        what = f"with {GROUP_ENABLE}=true" if engine.data_is_local else f"in the Kafka cluster at {engine.cluster}"
+        return f"the topic does not exist; create it {what} first"
     texts = {entry.name: entry.value for entry in topic.configs}
+    if not engine.data_is_local:
+        texts = {GROUP_ENABLE: "true"} | texts  # the cluster does not know the config; its ACLs and the prefix decide
     if not effective_topic_config(configs, texts).boolean(GROUP_ENABLE):
         return f"the topic does not allow dead letters; set its {GROUP_ENABLE}=true first"
     return None

@@ -684,12 +684,15 @@ class ListStateSummariesResponse(_message.Message):
         PARTITION_FIELD_NUMBER: _builtins.int
         START_OFFSET_FIELD_NUMBER: _builtins.int
         DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
+        HAS_ARCHIVING_FIELD_NUMBER: _builtins.int
         group_id: _builtins.str
         topic_id: _builtins.bytes
         partition: _builtins.int
         start_offset: _builtins.int
         """Share-partitions without a start offset are left out."""
         delivery_complete_count: _builtins.int
+        has_archiving: _builtins.bool
+        """Records are Archiving: the leader must load the share-partition to send their dead letters."""
         def __init__(
             self,
             *,
@@ -698,10 +701,11 @@ class ListStateSummariesResponse(_message.Message):
             partition: _builtins.int = ...,
             start_offset: _builtins.int = ...,
             delivery_complete_count: _builtins.int = ...,
+            has_archiving: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "group_id", b"group_id", "partition", b"partition", "start_offset", b"start_offset", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_complete_count", b"delivery_complete_count", "group_id", b"group_id", "has_archiving", b"has_archiving", "partition", b"partition", "start_offset", b"start_offset", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -709,6 +713,7 @@ class ListStateSummariesResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     NEXT_POSITION_FIELD_NUMBER: _builtins.int
+    LOADING_STATE_PARTITIONS_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), INVALID_REQUEST (42): a
     position that is none. State partitions that this node does not serve now are left out.
@@ -716,6 +721,8 @@ class ListStateSummariesResponse(_message.Message):
     error_message: _builtins.str
     next_position: _builtins.bytes
     """Empty: there are no more pages."""
+    loading_state_partitions: _builtins.int
+    """State partitions that were left out because they are being loaded: ask again soon."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListStateSummariesResponse.Result]: ...
     def __init__(
@@ -725,10 +732,11 @@ class ListStateSummariesResponse(_message.Message):
         error_message: _builtins.str = ...,
         results: _abc.Iterable[Global___ListStateSummariesResponse.Result] | None = ...,
         next_position: _builtins.bytes = ...,
+        loading_state_partitions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "next_position", b"next_position", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "loading_state_partitions", b"loading_state_partitions", "next_position", b"next_position", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
