@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import Method
-from support.simulation.cluster import Cluster, Shape
+from support.simulation.cluster import EMBEDDED, KAFKA, Cluster, Shape
 from support.simulation.connections import ConnectionLost
 from support.simulation.history import StateWritten
 from support.simulation.kafka_clients.admin import Admin
@@ -121,11 +121,11 @@ def _is_archiving(request: Any) -> bool:
 async def act(cluster: Cluster, killer: Killer, *, rejects: bool) -> list[str]:
     """Gives up records 2-4, the others are accepted; returns the values in the dead-letter topic."""
     await cluster.start()
-    client = cluster.client("client")
-    admin = Admin(client)
-    metadata = await admin.create_topic(TOPIC, 1)
+    client, of_logs = cluster.client("client"), cluster.log_client("of-logs")
+    admin, logs = Admin(client), Admin(of_logs)
+    metadata = await logs.create_topic(TOPIC, 1)
     await admin.set_group_configs(GROUP, GROUP_CONFIGS)
-    await produce(client, TOPIC, metadata, [f"v{offset}" for offset in range(RECORDS)])
+    await produce(of_logs, TOPIC, metadata, [f"v{offset}" for offset in range(RECORDS)])
     member = 0
     while True:
         member += 1
@@ -141,7 +141,7 @@ async def act(cluster: Cluster, killer: Killer, *, rejects: bool) -> list[str]:
             assert member < 10
             await asyncio.sleep(1.5)  # the former member's locks run out
     await asyncio.sleep(20)
-    return [record.value for record in await admin.read_log(DEAD_LETTERS, 0)]
+    return [record.value for record in await logs.read_log(DEAD_LETTERS, 0)]
 
 
 async def give_up(consumer: ScriptedConsumer, *, rejects: bool) -> None:
@@ -164,10 +164,13 @@ async def give_up(consumer: ScriptedConsumer, *, rejects: bool) -> None:
         held = [(first, last) for first, last, _ in await consumer.fetch(RECORDS, max_wait_ms=500)]
 
 
-def run(killer: Killer, *, leaders: int, rejects: bool, mutation: Mutation | None = None) -> Cluster:
+def run(
+    killer: Killer, *, leaders: int, rejects: bool, mutation: Mutation | None = None, engine: str = EMBEDDED
+) -> Cluster:
     loop = VirtualLoop(time_limit=300)
     name = f"{killer.step} {leaders} {rejects}"
-    cluster = Cluster(loop, name, Shape(leaders=leaders, configs=CONFIGS), mutation)
+    shape = Shape(engine=engine, brokers=3 if engine == KAFKA else 0, leaders=leaders, configs=CONFIGS)
+    cluster = Cluster(loop, name, shape, mutation)
     killer.cluster = cluster
     cluster.fabric.taps.append(killer.tap)
     values = loop.run(act(cluster, killer, rejects=rejects))
@@ -218,3 +221,16 @@ def test_the_dead_letter_topics_leader_dies(step: str) -> None:
     killer = Killer(step, kills_destination=True)
     run(killer, leaders=2, rejects=True)
     assert killer.killed == [killer.destination] != [killer.source]
+
+
+@pytest.mark.parametrize("rejects", [True, False], ids=["rejected", "exhausted"])
+@pytest.mark.parametrize("step", [None, ARCHIVING_DURABLE])
+@pytest.mark.parametrize("leaders", [1, 2])
+def test_the_sources_leader_dies_in_front_of_an_existing_cluster(step: str | None, rejects: bool, leaders: int) -> None:
+    """The next leader has no disk, and nobody fetches: the stored states tell it what to send.
+
+    The steps between these are those of `tests/model/leader/dead_letters`.
+    """
+    killer = Killer(step)
+    run(killer, leaders=leaders, rejects=rejects, engine=KAFKA)
+    assert ARCHIVING_DURABLE in killer.steps and killer.killed == ([] if step is None else [killer.killed[0]])

@@ -32,8 +32,8 @@ from support.simulation.loop import Incarnation, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric
 from support.simulation.tap import ClusterTap
-from support.simulation.upstream.brokers import broker_hosts, opener
-from support.simulation.upstream.cluster import SimulatedUpstream
+from support.simulation.upstream.brokers import BROKER, broker_hosts, opener
+from support.simulation.upstream.cluster import BROKER_PORT, SimulatedUpstream
 
 RPC_PORT = 9000
 CLIENT_PORT = 9092
@@ -67,7 +67,11 @@ class Shape:
         return ",".join(f"coordinator-{number + 1}:{RPC_PORT}" for number in range(self.coordinators))
 
     def process_configs(self) -> Configs:
-        configs, _ = process_configs({**self.configs, **(KAFKA_CONFIGS if self.engine == KAFKA else {})})
+        of_engine = {}
+        if self.engine == KAFKA:
+            brokers = ",".join(f"{BROKER}-{number + 1}:{BROKER_PORT}" for number in range(self.brokers))
+            of_engine = {**KAFKA_CONFIGS, "kshare.upstream.bootstrap.servers": brokers}
+        configs, _ = process_configs({**self.configs, **of_engine})
         return configs
 
 

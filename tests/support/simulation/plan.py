@@ -145,7 +145,7 @@ def draw_kafka_plan(seed: int) -> Plan:
         coordinators=draw.choice((1, 2, 2, 3)),
         leaders=draw.choice((1, 2, 3)),
     )
-    return replace(plan, shape=shape, dead_letter_groups=())
+    return replace(plan, shape=shape)
 
 
 DRAW_PLAN = {EMBEDDED: draw_plan, KAFKA: draw_kafka_plan}

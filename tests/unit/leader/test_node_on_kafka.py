@@ -51,7 +51,7 @@ COORDINATOR_ADDRESS, STATE_ADDRESS = "coordinator:1", "share-coordinator:1"
 NODE_ID, LEADER_EPOCH = 7, 5
 AT = UpstreamPartitionName("orders", 0)
 STATE_RPCS = (READ_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, LIST_STATE_SUMMARIES)
-ACCEPT, REJECT = b"\x01", b"\x03"
+ACCEPT = b"\x01"
 
 
 class Catalog:
@@ -476,16 +476,3 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
         assert any("in the catalog" in problem for problem in bench.node.problems()), bench.node.problems()
 
     run(body, records=values(10))
-
-
-def test_records_for_a_dead_letter_topic_are_kept() -> None:
-    async def body(bench: Bench) -> None:
-        assert await bench.fetch() == [(0, 3, 1)]
-        assert await bench.acknowledge(0, 0, REJECT) == ErrorCode.NONE
-        assert await bench.acknowledge(1, 3) == ErrorCode.NONE
-        assert bench.state().start_offset == 0, "the rejected record holds the start offset"
-        assert any("dead-letter topic dead" in problem for problem in bench.node.problems()), bench.node.problems()
-        await bench.append(b"next")
-        assert await bench.fetch() == [(4, 4, 1)]
-
-    run(body, records=values(4), group_configs={"errors.deadletterqueue.topic.name": "dead"})

@@ -66,6 +66,22 @@ def test_all_pages_together_are_the_share_partitions_of_the_leader() -> None:
     run(scene())
 
 
+def test_share_partitions_with_archiving_records_are_marked() -> None:
+    async def scene() -> None:
+        role = SingleShareCoordinator(MemoryDisk().open_store)
+        role.topics = [topic()]
+        await role.start()
+        for number in (3, 6):
+            assert await role.initialize(role.key(number)) == 0
+        assert await role.write(role.key(3), [(0, 1, 3, 1), (2, 6, 2, 1)], delivery_complete_count=5) == 0
+        request = messages.ListStateSummariesRequest(leader_node_id=LEADER, catalog_version=1)
+        answer, _ = await role.channel.call(LIST_STATE_SUMMARIES, request, timeout_ms=TIMEOUT_MS)
+        assert {each.partition: each.has_archiving for each in answer.results} == {3: True, 6: False}
+        await role.stop()
+
+    run(scene())
+
+
 def test_a_catalog_that_is_older_than_the_leaders_and_a_wrong_position_are_refused() -> None:
     async def scene() -> None:
         role = SingleShareCoordinator(MemoryDisk().open_store)

@@ -329,6 +329,7 @@ class StateChannel:
                     group_id="group",
                     topic_id=topic_id,
                     partition=partition,
+                    has_archiving=any(batch.delivery_state == 3 for batch in state.state_batches),
                     start_offset=state.start_offset,
                     delivery_complete_count=sum(batch.last_offset - batch.first_offset + 1 for batch in done),
                 )

@@ -14,8 +14,10 @@ from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateT
 from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
 from kshare_wire.generated.requests.describe_cluster import DescribeClusterRequest
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kshare_wire.generated.requests.describe_groups import DescribeGroupsRequest
 from kshare_wire.generated.requests.end_txn import EndTxnRequest
 from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.requests.heartbeat import HeartbeatRequest
 from kshare_wire.generated.requests.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -36,8 +38,10 @@ from kshare_wire.generated.responses.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from kshare_wire.generated.responses.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kshare_wire.generated.responses.end_txn import EndTxnResponse
 from kshare_wire.generated.responses.find_coordinator import Coordinator, FindCoordinatorResponse
+from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
 from kshare_wire.generated.responses.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
@@ -54,6 +58,8 @@ from support.simulation.upstream.partitions import SimulatedPartition
 from support.simulation.upstream.transactions import ProducerIdentity
 
 CLUSTER_ID = "simulated"
+ALL_OPERATIONS = 0x1FFE
+"""A bit for each operation but the first (KIP-430): there is no authorizer, so everything is allowed."""
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 BATCHED_COORDINATORS_SINCE = 4
 """The version of FindCoordinator since which it asks for several keys."""
@@ -78,7 +84,11 @@ class AdminApis:
             for node_id, (host, port) in upstream.addresses.items()
         ]
         return MetadataResponse(
-            brokers=brokers, topics=topics, controller_id=upstream.controller_id, cluster_id=CLUSTER_ID
+            brokers=brokers,
+            topics=topics,
+            controller_id=upstream.controller_id,
+            cluster_id=CLUSTER_ID,
+            cluster_authorized_operations=ALL_OPERATIONS,
         )
 
     def _is_known(self, topic: SimulatedTopic) -> bool:
@@ -94,7 +104,12 @@ class AdminApis:
 
     def _described(self, topic: SimulatedTopic) -> MetadataResponseTopic:
         partitions = [self._described_partition(each) for each in topic.partitions]
-        return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=partitions,
+            topic_authorized_operations=ALL_OPERATIONS,
+        )
 
     def _described_partition(self, partition: SimulatedPartition) -> MetadataResponsePartition:
         leader = self._upstream.known_leader(partition)
@@ -106,6 +121,18 @@ class AdminApis:
             replica_nodes=partition.replica_ids,
             isr_nodes=partition.in_sync,
         )
+
+    async def heartbeat(self, request: HeartbeatRequest, header: RequestHeader) -> HeartbeatResponse:
+        """No group has a member here."""
+        return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+
+    async def describe_groups(self, request: DescribeGroupsRequest, header: RequestHeader) -> DescribeGroupsResponse:
+        """Groups without members, with which everything is allowed."""
+        groups = [
+            DescribedGroup(group_id=each, group_state="Dead", authorized_operations=ALL_OPERATIONS)
+            for each in request.groups
+        ]
+        return DescribeGroupsResponse(groups=groups)
 
     async def describe_cluster(self, request: DescribeClusterRequest, header: RequestHeader) -> DescribeClusterResponse:
         brokers = [
@@ -134,7 +161,8 @@ class AdminApis:
         upstream = self._upstream
         if wanted.name in upstream.topics:
             return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
-        replicas = REPLICAS if wanted.replication_factor == -1 else wanted.replication_factor
+        of_cluster = min(REPLICAS, len(upstream.addresses))
+        replicas = of_cluster if wanted.replication_factor == -1 else wanted.replication_factor
         if not 0 < replicas <= len(upstream.addresses):
             text = f"Unable to replicate the partition {replicas} time(s)"
             return CreatableTopicResult(

@@ -22,9 +22,11 @@ from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
 from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
 from kshare_wire.generated.requests.describe_cluster import DescribeClusterRequest
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
+from kshare_wire.generated.requests.describe_groups import DescribeGroupsRequest
 from kshare_wire.generated.requests.end_txn import EndTxnRequest
 from kshare_wire.generated.requests.fetch import FetchRequest
 from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
+from kshare_wire.generated.requests.heartbeat import HeartbeatRequest
 from kshare_wire.generated.requests.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
 from kshare_wire.generated.requests.list_offsets import ListOffsetsRequest
@@ -79,6 +81,8 @@ class BrokerNode:
                 (CreatePartitionsRequest, 0, 3, admin.create_partitions),
                 (IncrementalAlterConfigsRequest, 0, 1, admin.alter_configs),
                 (DescribeClusterRequest, 0, 1, admin.describe_cluster),
+                (DescribeGroupsRequest, 0, 5, admin.describe_groups),
+                (HeartbeatRequest, 0, 4, admin.heartbeat),
             )
         }
 

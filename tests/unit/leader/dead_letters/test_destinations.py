@@ -7,7 +7,14 @@ import pytest
 from kshare_core.configs import Configs
 from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.dead_letters.destination import Destination, Refused, ToBeCreated, Unreachable, find_destination
+from kshare_leader.dead_letters.destination import (
+    Destination,
+    Refused,
+    ToBeCreated,
+    Unreachable,
+    find_destination,
+    find_destination_in_cluster,
+)
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from support.leader.log.leader_logs import topic, view_of
@@ -70,3 +77,23 @@ def test_a_missing_topic_may_be_created_with_the_right_prefix() -> None:
 def test_without_a_leader_it_is_unreachable() -> None:
     catalog = view(topic(DEAD_LETTERS, leaders=(3,), configs=ENABLED))
     assert isinstance(find(catalog), Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_refused"), [({}, False), (ENABLED, False), ({"errors.deadletterqueue.group.enable": "false"}, True)]
+)
+def test_a_topic_of_an_existing_cluster_may_be_used_unless_it_is_disabled(
+    configs: dict[str, str], is_refused: bool
+) -> None:
+    found = find_destination_in_cluster(
+        view(topic(DEAD_LETTERS, leaders=(3, 3), configs=configs)),
+        Configs(PROCESS_CONFIGS, {}),
+        group_id="g",
+        topic_name=NAME,
+        source_partition=3,
+        max_message_bytes=7000,
+    )
+    if is_refused:
+        assert isinstance(found, Refused)
+    else:
+        assert found == Destination(TopicPartition(DEAD_LETTERS, 1), "", 7000, NAME)

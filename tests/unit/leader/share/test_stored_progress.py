@@ -217,3 +217,14 @@ def test_what_has_no_room_is_left_out() -> None:
         assert metrics.note_stored(key(number), Progress(0, 0), 0, 1)
     assert not metrics.note_stored(key(SHARE_PARTITIONS_KEPT_LIMIT), Progress(0, 0), 0, 1)
     assert metrics.note_stored(key(3), Progress(5, 0), 0, 2), "those that are known are kept up to date"
+
+
+def test_share_partitions_with_archiving_records_are_named_although_nobody_fetches() -> None:
+    async def test(leader: WatchedLeader) -> None:
+        leader.channel.initialize(0, 4, (4, 4, 3, 1), (5, 6, 2, 1))
+        leader.channel.initialize(1, 4, (5, 6, 2, 1))
+        leader.stored_progress.start()
+        await asyncio.sleep(SOON_S)
+        assert leader.archiving == [key(0)]
+
+    play(test)

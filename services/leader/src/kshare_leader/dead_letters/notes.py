@@ -60,10 +60,12 @@ class Notes:
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             replicas = replication_factor(len(view.brokers), self._wanted_replicas)
             configs = durable_configs(replicas) | _CONFIGS
-            await create_topic(
+            is_new = await create_topic(
                 self._upstream, self.topic, partitions=NOTES_PARTITIONS, replicas=replicas, configs=configs
             )
-            raise CannotStore(f"topic {self.topic} was made just now")
+            if is_new:
+                return NOTES_PARTITIONS
+            raise CannotStore(f"topic {self.topic} was made just now, and is not known to all brokers yet")
         if found.error_code or not found.leaders:
             raise CannotStore(f"topic {self.topic} cannot be used: the cluster answers error {found.error_code}")
         return len(found.leaders)

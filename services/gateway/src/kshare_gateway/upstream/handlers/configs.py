@@ -1,8 +1,9 @@
 """DescribeConfigs and IncrementalAlterConfigs in front of an existing cluster: its configs, and those of share groups.
 
-Configs of groups whose names begin with `share.` are kshare's, all others are the cluster's. A resource of a request
-with both kinds is divided; its result has the first error. Configs of consumer groups are shown where the cluster has
-configs of groups at all (Kafka 3.8). In mode share brokers are gateways, so their configs are kshare's.
+Configs of groups whose names begin with `share.` or `errors.deadletterqueue.` are kshare's, all others are the
+cluster's. A topic's `errors.deadletterqueue.group.enable` is kshare's too; DescribeConfigs does not show it. A resource
+of a request with both kinds is divided; its result has the first error. Configs of consumer groups are shown where the
+cluster has configs of groups at all (Kafka 3.8). In mode share brokers are gateways, so their configs are kshare's.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from kshare_wire.generated.responses.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-BROKER, GROUP = 4, 32
-SHARE_PREFIX = "share."
+TOPIC, BROKER, GROUP = 2, 4, 32
+OF_SHARE_GROUPS = ("share.", "errors.deadletterqueue.")
+"""Beginnings of the names of group configs that are kshare's."""
+DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
+"""The only config of topics that kshare keeps, because the cluster does not know it."""
 
 
 async def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -59,15 +63,15 @@ def _asks_cluster(resource: DescribeConfigsResource, own_types: frozenset[int]) 
     names = resource.configuration_keys
     if resource.resource_type in own_types - {GROUP}:
         return False
-    return resource.resource_type != GROUP or not names or not all(name.startswith(SHARE_PREFIX) for name in names)
+    return resource.resource_type != GROUP or not names or not all(name.startswith(OF_SHARE_GROUPS) for name in names)
 
 
 def _merged(own: DescribeConfigsResult, theirs: DescribeConfigsResult | None) -> DescribeConfigsResult:
     if own.error_code or own.resource_type != GROUP:
         return own
-    configs = [config for config in own.configs if config.name.startswith(SHARE_PREFIX)]
+    configs = [config for config in own.configs if config.name.startswith(OF_SHARE_GROUPS)]
     if theirs is not None and not theirs.error_code:
-        configs += [config for config in theirs.configs if not config.name.startswith(SHARE_PREFIX)]
+        configs += [config for config in theirs.configs if not config.name.startswith(OF_SHARE_GROUPS)]
     return DescribeConfigsResult(resource_type=GROUP, resource_name=own.resource_name, configs=configs)
 
 
@@ -99,7 +103,9 @@ async def incremental_alter_configs(
 
 
 def _is_own(resource: AlterConfigsResource, name: str) -> bool:
-    return resource.resource_type == GROUP and name.startswith(SHARE_PREFIX)
+    if resource.resource_type == TOPIC:
+        return name == DEAD_LETTERS_ENABLE
+    return resource.resource_type == GROUP and name.startswith(OF_SHARE_GROUPS)
 
 
 def _one_each(results: Sequence[AlterConfigsResourceResponse]) -> list[AlterConfigsResourceResponse]:
