@@ -14,7 +14,10 @@ from kshare_upstream.topics import create_topic, durable_configs
 from kshare_upstream.transactional_producer import TransactionalProducer
 from kshare_wire.record_batches import patch_producer
 from kshare_wire.record_writing import BatchWriter
-from support.upstream.opened import IN_MEMORY, opened, run_with
+from support.upstream.opened import opened, run_with
+
+pytestmark = pytest.mark.parametrize("bootstrap", ["simulated", "kafka"], indirect=True)
+"""The cluster in memory has no transactions."""
 
 
 class Bench:
@@ -46,9 +49,6 @@ def batch(*values: str) -> bytes:
 
 
 def run(bootstrap: str, body: Callable[[Bench], Awaitable[None]]) -> None:
-    if bootstrap == IN_MEMORY:
-        pytest.skip("the cluster in memory has no transactions")
-
     async def with_bench() -> None:
         async with opened(bootstrap) as upstream:
             topic = f"t-{uuid4().hex}"
