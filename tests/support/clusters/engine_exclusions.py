@@ -31,6 +31,11 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/failures/test_lost_nodes.py", BOTH, ON_DISK),
     Exclusion("tests/e2e/failures/test_share_coordinator_damage.py", BOTH, ON_DISK),
     Exclusion("tests/e2e/cluster/test_share_coordinator_start.py", BOTH, ON_DISK),
+    Exclusion(
+        "tests/e2e/share/test_dead_letters.py::test_a_group_cannot_be_pointed_at_a_topic_that_may_not_receive",
+        BOTH,
+        "the topics of a cluster may receive dead letters unless kshare is told otherwise",
+    ),
     Exclusion("tests/e2e/records/test_log_housekeeping.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/records/test_produced_batches_like_kafka.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/attacks/test_hostile_batches.py", BOTH, OF_THE_CLUSTER),

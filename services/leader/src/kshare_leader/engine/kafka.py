@@ -1,7 +1,7 @@
 """The kafka engine: logs in an existing cluster, and nothing on this node's disk.
 
 It serves Fetch, for what gateways read ahead, ListOffsets and the share RPCs. Producers and administrators talk to the
-cluster. Dead letters and the delivery history are not written yet.
+cluster. Dead letters are committed there (`dead_letters.cluster_target`); the delivery history is not written yet.
 """
 
 from __future__ import annotations
