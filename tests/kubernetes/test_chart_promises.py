@@ -229,6 +229,31 @@ def test_an_autoscaler_scales_the_workload_that_there_is(by: str, template: str)
     assert "kind: Deployment, name: queues-kshare-share-coordinator" in attached
 
 
+PROXY = (*KAFKA_ENGINE, "engine.kafka.mode=proxy", "engine.kafka.proxyPorts=2")
+
+
+@pytest.mark.parametrize(("kind", "node_port"), [("nodePort", ", nodePort: {port}"), ("loadBalancer", "")])
+def test_a_port_for_each_broker_is_the_same_everywhere(kind: str, node_port: str) -> None:
+    """What a gateway binds is what clients are told; the configs come from the same values."""
+    outside = (f"gateway.external.type={kind}", "gateway.external.host=h", "gateway.external.port=30100")
+    found = objects(rendered(*PROXY, *outside, "networkPolicy.enabled=true"))
+    assert "kshare.upstream.proxy.port.range=30101-30102\n" in found["ConfigMap/queues-kshare"]
+    service = found["Service/queues-kshare-gateway-external"]
+    for number, port in enumerate((30101, 30102)):
+        more = node_port.format(port=port)
+        assert f"- {{name: broker-{number}, port: {port}, targetPort: {port}{more}}}" in service
+    assert "port: 30101, endPort: 30102" in found["NetworkPolicy/queues-kshare-gateway"]
+    assert "broker-" not in found["Service/queues-kshare-gateway"]
+
+
+def test_inside_of_the_cluster_a_pods_own_ports_are_those_of_brokers() -> None:
+    found = objects(rendered(*PROXY))
+    assert "kshare.upstream.proxy.port.range=9100-9101\n" in found["ConfigMap/queues-kshare"]
+    assert "broker-" not in found["Service/queues-kshare-gateway"]
+    tls = objects(rendered(*PROXY, "tls.enabled=true", "tls.secretName=a", "tls.plaintext=false"))
+    assert "- {name: broker-1, port: 9101, targetPort: 9101}" in tls["Service/queues-kshare-gateway"]
+
+
 def test_names_of_pods_are_in_the_certificates_of_roles() -> None:
     values = (*KAFKA_ENGINE, "tls.roles.enabled=true", "tls.roles.certManager=true", "tls.certManager.issuerRef.name=a")
     found = objects(rendered(*values, namespace="team"))

@@ -55,7 +55,16 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("engine.kafka.bootstrapServers=kafka", "does not match pattern"),
         ("engine.kafka.replicationFactor=0", "minimum"),
         ("engine.kafka.mode=mirror", "value must be one of"),
-        ("engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy", "is not available yet"),
+        (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,"
+            "gateway.external.type=perGateway,gateway.external.host=h",
+            "needs another gateway.external.type than perGateway",
+        ),
+        (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,tls.enabled=true,"
+            "tls.secretName=a",
+            "needs tls.plaintext=false",
+        ),
         (
             "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,metadata.store=rocksdb",
             "metadata.store=rocksdb needs a volume",

@@ -53,6 +53,32 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if or (eq .Values.engine.type "kafka") (eq (include "kshare.metadataStore" .) "kafka") }}true{{ end -}}
 {{- end -}}
 
+{{/* "true" where all clients of an existing cluster connect to gateways. Else empty. */}}
+{{- define "kshare.isProxy" -}}
+{{- if and (eq .Values.engine.type "kafka") (eq .Values.engine.kafka.mode "proxy") }}true{{ end -}}
+{{- end -}}
+
+{{/* Gateways bind the ports that clients are told for brokers, so those are the same inside and outside. */}}
+{{- define "kshare.firstProxyPort" -}}
+{{- eq .Values.gateway.external.type "none" | ternary 9100 (add (int .Values.gateway.external.port) 1) -}}
+{{- end -}}
+
+{{- define "kshare.lastProxyPort" -}}
+{{- add (int (include "kshare.firstProxyPort" .)) (int .Values.engine.kafka.proxyPorts) -1 -}}
+{{- end -}}
+
+{{/* Ports of a Service for the brokers of the cluster, empty without mode=proxy; a dict with root and isNodePort. */}}
+{{- define "kshare.proxyPorts" -}}
+{{- if include "kshare.isProxy" .root -}}
+{{- $first := int (include "kshare.firstProxyPort" .root) -}}
+{{- $isNodePort := .isNodePort -}}
+{{- range $number := until (int .root.Values.engine.kafka.proxyPorts) -}}
+{{- $port := add $first $number }}
+- {name: broker-{{ $number }}, port: {{ $port }}, targetPort: {{ $port }}{{ if $isNodePort }}, nodePort: {{ $port }}{{ end }}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The kind of the workload of a role other than the gateway. */}}
 {{- define "kshare.roleKind" -}}
 {{- eq .Values.engine.type "kafka" | ternary "Deployment" "StatefulSet" -}}
