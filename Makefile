@@ -44,7 +44,7 @@ test: setup
 test-all: test
 	$(BIN)/python -m pytest -m "not large_image" $(TEST) $(addprefix --ignore=,$(QUICK_TESTS))
 
-# The pipeline's container in the compose file; its image has Java and Spark and takes minutes to build.
+# What needs an image with Java: the pipeline's container (with Spark, minutes to build), and compose with an existing Kafka.
 test-pipeline-image: setup
 	$(BIN)/python -m pytest -m large_image
 

@@ -29,8 +29,10 @@ STEP = 600
 NAME = f"{RELEASE}-kshare"
 STATE_PARTITIONS = 50
 LONGEST_PAUSE_S = 5.0
+ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
 CALLED_ROLES = ("coordinator", "share-coordinator", "leader")
 ADMINISTRATOR = CHART.parents[1] / "deploy" / "kubernetes" / "administrator.yaml"
+EXISTING_KAFKA = Path(__file__).with_name("existing-kafka.yaml")
 OF_CERT_MANAGER = "apiVersion: cert-manager.io/"
 
 
@@ -48,6 +50,16 @@ class Installation:
             "gateway": {"external": {"type": "perGateway", "host": cluster.node, "port": PORT}},
         }
         self.bootstraps = [f"{cluster.node}:{PORT + ordinal}" for ordinal in range(2)]
+        self.kind = "statefulset"
+        """The kind of the roles' workloads."""
+
+    def attach(self, kafka: str) -> None:
+        """To be installed in front of an existing Kafka: all roles are Deployments, all gateways at one address."""
+        self.values["engine"] = {"type": "kafka", "kafka": {"bootstrapServers": kafka}}
+        self.values["coordinator"] = {"replicas": 2}
+        self.values["gateway"] = {"external": {"type": "nodePort", "host": self.cluster.node, "port": PORT}}
+        self.bootstraps = [f"{self.cluster.node}:{PORT}"]
+        self.kind = "deployment"
 
     def install(self) -> None:
         self._helm("install", "--wait", "--timeout", "180s")
@@ -81,13 +93,20 @@ class Installation:
 
     def scale(self, role: str, replicas: int) -> None:
         """Returns when the pods that are scaled away are gone, so when they have handed over what they had."""
-        self.cluster.kubectl("scale", f"statefulset/{NAME}-{role}", "--replicas", str(replicas))
+        self.cluster.kubectl("scale", f"{self.kind}/{NAME}-{role}", "--replicas", str(replicas))
         wait_for(lambda: len(self.pods(role)) == replicas, f"{replicas} pods of {role}", timeout_s=180)
-        self.cluster.wait_for("statefulset", f"{NAME}-{role}")
+        self.cluster.wait_for(self.kind, f"{NAME}-{role}")
 
     def roll(self, role: str) -> None:
-        self.cluster.kubectl("rollout", "restart", f"statefulset/{NAME}-{role}")
-        self.cluster.wait_for("statefulset", f"{NAME}-{role}")
+        self.cluster.kubectl("rollout", "restart", f"{self.kind}/{NAME}-{role}")
+        self.cluster.wait_for(self.kind, f"{NAME}-{role}")
+
+    def delete_pods(self, *roles: str) -> None:
+        """All pods of the roles at once, without a word to their processes; returns when new ones are ready."""
+        selector = f"app.kubernetes.io/component in ({', '.join(roles)})"
+        self.cluster.kubectl("delete", "pods", "--selector", selector, "--grace-period", "0", "--force")
+        for role in roles:
+            self.cluster.wait_for(self.kind, f"{NAME}-{role}")
 
     def state_partitions(self) -> dict[str, int]:
         """How many each share coordinator has, as its metrics say."""
@@ -212,6 +231,47 @@ def test_rollouts_do_not_pause_clients(cluster: Kubernetes) -> None:
         load.finish()
     load.check_pauses(LONGEST_PAUSE_S)
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+
+
+@pytest.fixture
+def existing_kafka(cluster: Kubernetes) -> Iterator[str]:
+    """Its address for clients outside of the cluster; pods reach it at kafka:9092."""
+    manifest = EXISTING_KAFKA.read_text().replace("IMAGE", cluster.kafka_image).replace("NODE:", f"{cluster.node}:")
+    cluster.kubectl("apply", "--filename", "-", given=manifest)
+    try:
+        cluster.wait_for("statefulset", "kafka")
+        yield f"{cluster.node}:30192"
+    finally:
+        cluster.kubectl("delete", "--filename", "-", "--grace-period", "1", given=manifest)
+
+
+@pytest.mark.timeout(1_500)
+def test_pods_in_front_of_an_existing_kafka_keep_nothing(cluster: Kubernetes, existing_kafka: str) -> None:
+    """All pods of all roles are deleted at once under load, and groups go on: nothing is lost or accepted twice."""
+    installation = Installation(cluster)
+    installation.attach("kafka:9092")
+    installation.install()
+    installation.test()
+    workloads = cluster.get("deployments,statefulsets", "--selector", f"app.kubernetes.io/instance={RELEASE}")["items"]
+    assert sorted(each["kind"] for each in workloads) == ["Deployment"] * len(ROLES)
+    for each in workloads:
+        volumes = each["spec"]["template"]["spec"]["volumes"]
+        assert all({"configMap", "emptyDir"} & set(volume) for volume in volumes), "only configs and /tmp"
+    for role in ROLES:
+        kept = cluster.kubectl("exec", installation.pods(role)[0], "--", "find", "/var/lib/kshare", "-type", "f")
+        assert kept == "", f"{role} wrote to its disk"
+    with RollingLoad(installation.bootstraps, PARTITIONS, existing_cluster=existing_kafka) as load:
+        load.during("all pods deleted", partial(installation.delete_pods, *ROLES))
+        for role in ROLES:
+            load.during(f"{role} deleted", partial(installation.delete_pods, role))
+        load.during("leaders scaled up", lambda: installation.scale("leader", 4))
+        load.during("leaders scaled down", lambda: installation.scale("leader", 1))
+        for role in ROLES:
+            load.during(f"{role} restarted", partial(installation.roll, role))
+        load.finish()
+    print(load.table())
+    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+    wait_for(installation.is_gone, "all pods are gone", timeout_s=120)
 
 
 @pytest.mark.timeout(600)

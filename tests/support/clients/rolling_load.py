@@ -179,6 +179,11 @@ class RollingLoad:
         self._pool.run_for(settle_s)
         self._windows[name] = (began, time.monotonic())
 
+    def catch_up(self, timeout_s: float) -> None:
+        """Returns when workers accepted every record that is confirmed by now; the load goes on."""
+        wanted = {number for producer in self._producers for number in [*producer.confirmed]}
+        self._pool.run_until(lambda account: account.accepted.keys() >= wanted, timeout_s)
+
     def finish(self) -> None:
         """Everything that was confirmed reached everybody and was accepted, once, and came to nobody after that.
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from support.environment.docker import ROOT, TARGETS, docker, images
+from support.environment.docker import ROOT, TARGETS, docker, images, kafka_image
 from support.environment.installation import alone, user_cache
 
 SHARED = ROOT.parent / "shared" / "kubernetes"
@@ -69,11 +69,20 @@ def _build() -> None:
 
 
 class Kubernetes:
-    """`node` is an address at which NodePorts answer."""
+    """`node` is an address at which NodePorts answer; `kafka_image` has an Apache Kafka without share groups."""
 
-    def __init__(self, environment: dict[str, str], node: str, registry: str, tag: str, storage_class: str) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        node: str,
+        registry: str,
+        tag: str,
+        storage_class: str,
+        kafka_image: str = "apache/kafka:3.9.1",
+    ) -> None:
         self.environment = environment
         self.node = node
+        self.kafka_image = kafka_image
         self.values = {
             "image": {"registry": registry, "tag": tag, "pullPolicy": "IfNotPresent"},
             **{
@@ -132,7 +141,7 @@ def kubernetes() -> Iterator[Kubernetes]:
         try:
             run(str(SHARED / "k8snode.sh"), "up", environment=environment)
             _import_images(environment, tag)
-            yield Kubernetes(environment, "10.250.0.2", "kshare", tag, "local")
+            yield Kubernetes(environment, "10.250.0.2", "kshare", tag, "local", kafka_image())
         finally:
             run(str(SHARED / "k8snode.sh"), "down", environment=environment)
 
@@ -140,7 +149,7 @@ def kubernetes() -> Iterator[Kubernetes]:
 def _import_images(environment: Mapping[str, str], tag: str) -> None:
     docker_environment, _ = images()
     tar = cache() / "kshare-images.tar"
-    names: Sequence[str] = [f"kshare/{target}:{tag}" for target in TARGETS]
+    names: Sequence[str] = [*(f"kshare/{target}:{tag}" for target in TARGETS), kafka_image()]
     docker("save", "--output", str(tar), *names, environment=docker_environment)
     containerd = str(cache() / "run/containerd.sock")
     run("ctr", "-a", containerd, "-n", "k8s.io", "images", "import", str(tar), environment=environment)
