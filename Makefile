@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format docs
 
 setup: $(STAMP)
 
@@ -42,7 +42,12 @@ test: setup
 
 # The whole test suite, which a change has to pass: make test, then everything else.
 test-all: test
-	$(BIN)/python -m pytest -m "not large_image" $(TEST) $(addprefix --ignore=,$(QUICK_TESTS))
+	$(BIN)/python -m pytest -m "not large_image and not attached_faults" $(TEST) $(addprefix --ignore=,$(QUICK_TESTS))
+
+# Killed, paused and added processes and brokers, with kshare in front of an existing cluster; takes about 6 minutes.
+ATTACHED_FAULTS := $(addprefix tests/e2e/attach/test_,lost_brokers.py paused_owners.py scaling.py started_elsewhere.py)
+test-attached-faults: setup
+	$(BIN)/python -m pytest -n 0 $(ATTACHED_FAULTS)
 
 # What needs an image with Java: the pipeline's container (with Spark, minutes to build), and compose with an existing Kafka.
 test-pipeline-image: setup

@@ -21,12 +21,25 @@ TIMEOUT_S = 30
 
 def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> None:
     """Creates a topic and returns when the broker knows all of its leaders, too: Kafka's controller answers before."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+    _create(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings))
+
+
+def create_replicated_topic(bootstrap: str, name: str, partitions: int, replication_factor: int) -> None:
+    """Likewise; the cluster places the replicas."""
+    _create(bootstrap, NewTopic(name, num_partitions=partitions, replication_factor=replication_factor))
+
+
+def create_placed_topic(bootstrap: str, name: str, replicas: list[list[int]], configs: dict[str, str]) -> None:
+    """Likewise; `replicas` are the brokers of each partition, the leader first."""
+    _create(bootstrap, NewTopic(name, num_partitions=len(replicas), replica_assignment=replicas, config=configs))
+
+
+def _create(bootstrap: str, topic: NewTopic) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([topic], request_timeout=TIMEOUT_S).values():
         future.result(TIMEOUT_S)
-    wait_until_known(bootstrap, name, partitions)
+    wait_until_known(bootstrap, topic.topic, topic.num_partitions)
 
 
 def wait_until_known(bootstrap: str, name: str, partitions: int) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from support.clients.administration import create_topic, read_from_earliest
+from support.clients.administration import create_replicated_topic, read_from_earliest
 from support.clients.several_coordinator_load import Load, OrdinaryConsuming
 from support.clients.workload import RECORD_BYTES, Account, PolledBatch, WorkerPool, WorkerTask
 from support.environment.machine_stalls import MachineStalls
@@ -110,11 +110,12 @@ class RollingLoad:
         *,
         settings: dict[str, str] | None = None,
         existing_cluster: str | None = None,
+        replication_factor: int = 1,
     ) -> None:
         name = f"rolling-{uuid.uuid4().hex[:8]}"
-        create_topic(existing_cluster or bootstraps[0], name, partitions)
-        read_from_earliest(bootstraps[-1], name)
+        create_replicated_topic(existing_cluster or bootstraps[0], name, partitions, replication_factor)
         bootstrap = ",".join(bootstraps)
+        read_from_earliest(bootstrap, name)
         of_others = existing_cluster or bootstrap
         tasks = [
             WorkerTask(bootstrap=bootstrap, topic=name, group=name, index=index, settings=settings or {})
@@ -184,10 +185,18 @@ class RollingLoad:
         wanted = {number for producer in self._producers for number in [*producer.confirmed]}
         self._pool.run_until(lambda account: account.accepted.keys() >= wanted, timeout_s)
 
-    def finish(self) -> None:
+    def wait_for_more(self, records: int, within_s: float) -> None:
+        """Until so many further records were accepted, and that was confirmed; to be called within `during`."""
+        wanted = len(self._account.accepted_at) + records
+        deadline = time.monotonic() + within_s
+        while (found := len(self._account.accepted_at)) < wanted:
+            assert time.monotonic() < deadline, f"{wanted - found} of {records} records are missing after {within_s} s"
+            time.sleep(0.05)
+
+    def finish(self, bootstrap: str | None = None) -> None:
         """Everything that was confirmed reached everybody and was accepted, once, and came to nobody after that.
 
-        Still within the `with`.
+        Still within the `with`. `bootstrap` is a gateway that runs; None: the first one.
         """
         self._ended_at = time.monotonic()
         for producer in self._producers:
@@ -196,7 +205,7 @@ class RollingLoad:
         wanted = {number for producer in self._producers for number in producer.confirmed}
         account = self._account
         self._pool.run_until(lambda _: account.accepted.keys() >= wanted, DONE_WITHIN_S)
-        self._pool.run_until_drained(self._bootstrap, self._name, self._name, DONE_WITHIN_S)
+        self._pool.run_until_drained(bootstrap or self._bootstrap, self._name, self._name, DONE_WITHIN_S)
         self._pool.run_for(1.0)
         problems = account.finish(wanted)
         assert not problems, "\n".join([*problems[:10], self.table(), *map(str, account.batches_with(problems))])

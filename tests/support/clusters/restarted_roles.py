@@ -9,11 +9,13 @@ A role that is started again has its address and its data as before.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -32,6 +34,11 @@ class RestartedRole:
         self._log = folder / f"{name}.log"
         self._command = [*command, "--ready-file", str(self._ready_file)]
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:
@@ -64,6 +71,15 @@ class RestartedRole:
         self._process.kill()
         self._process.wait()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """SIGSTOP for the length of the block: alive, and silent."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
     def restart(self) -> None:
         self.stop()
         self.start()
@@ -85,16 +101,21 @@ class RestartedRoles:
         share_coordinators: int = 2,
         leaders: int = 2,
         gateways: int = 2,
+        started: int | None = None,
     ) -> None:
+        """`started`: how many of each role run at first; None: all."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._config = folder / "server.properties"
         self._config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         coordinator_ports = [free_port() for _ in range(coordinators)]
-        self._coordinator_addresses = ",".join(f"127.0.0.1:{port}" for port in coordinator_ports)
+        self.coordinators = ",".join(f"127.0.0.1:{port}" for port in coordinator_ports)
+        """The addresses of all coordinators, whether they run or not."""
+        self._started = started
         self.bootstraps: list[str] = []
         self.roles: dict[str, RestartedRole] = {}
         """By name, as leader-2; in the order in which they are started."""
+        self._first: list[RestartedRole] = []
         for node_id, port in enumerate(coordinator_ports, 1):
             self._add("coordinator", node_id, "--listen", f"127.0.0.1:{port}")
         for node_id in range(1, share_coordinators + 1):
@@ -110,14 +131,16 @@ class RestartedRoles:
         name = f"{role.replace('_', '-')}-{node_id}"
         command = [sys.executable, "-m", f"kshare_{role}", "--node-id", str(node_id), *options]
         command += ["--data-dir", str(self._folder / name), "--config", str(self._config)]
-        command += ["--coordinator-address", self._coordinator_addresses]
+        command += ["--coordinator-address", self.coordinators]
         self.roles[name] = RestartedRole(name, command, self._folder)
+        if self._started is None or node_id <= self._started:
+            self._first.append(self.roles[name])
 
     def __enter__(self) -> RestartedRoles:
         try:
-            for role in self.roles.values():
+            for role in self._first:
                 role.start()
-            for role in self.roles.values():
+            for role in self._first:
                 role.wait_ready()
         except BaseException:
             self._kill()

@@ -82,6 +82,24 @@ def test_failures_are_tried_again_with_longer_and_longer_pauses() -> None:
     run_virtually(main)
 
 
+@pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE])
+def test_pauses_stay_short_while_a_share_coordinator_is_not_ready_yet(code: E) -> None:
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        await cluster.start()
+        fake = await cluster.add_share_coordinator(1)
+        fake.refusals = [code] * 20
+        await cluster.create_topic("t", 1)
+        await cluster.heartbeat("m", 0, ["t"])
+        await asyncio.sleep(10)
+        assert assigned(await cluster.heartbeat("m", 2, ["t"])) == {"t": [0]}
+        times = [at for at, _ in fake.initialized]
+        pauses = [round(later - earlier, 3) for earlier, later in pairwise(times)]
+        assert pauses == [0.1, 0.2, 0.4, *[0.5] * 17]
+
+    run_virtually(main)
+
+
 def test_a_share_coordinator_that_comes_late_is_used_at_once() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()

@@ -5,7 +5,8 @@ These are steps b and c of the creation flow, and the second stage of alteration
 Each group with pending work has one task. So a share-partition is never initialized twice at the same time
 (KAFKA-19204), nor initialized while it is being deleted. A round sends concurrent requests to all share coordinators
 that own state of the group, and hands their answers to the machine. Failures are retried with exponential back-off, and
-at once when the nodes change. All pending work is in the machine's records, so rounds continue after a restart.
+at once when the nodes change. The back-off stays short while share coordinators answer that they are not ready yet. All
+pending work is in the machine's records, so rounds continue after a restart.
 
 A leader may still have state in memory that an administrator replaced or deleted. Such a share-partition is done only
 when its leader has dropped it, too. A leader that is not in the catalog has none: its lease ran out.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,6 +42,13 @@ from kshare_rpc.generated.methods import (
 from kshare_rpc.network import CallFailed, Channel, Network
 
 FIRST_RETRY_MS = 100
+NOT_READY_RETRY_MAX_MS = 500
+"""The longest back-off after answers that say that a share coordinator will soon be ready. No node changes then."""
+NOT_READY_CODES = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 CALL_TIMEOUT_MS = 5_000
 SHARE_PARTITIONS_PER_CALL = 1_000
 GROUPS_AT_ONCE = 64
@@ -67,10 +75,17 @@ class _Request:
     delete: list[DeletePartition] = field(default_factory=list)
 
 
+class _Problem(NamedTuple):
+    """Why work was left undone; `is_passing`: a share coordinator answered one of NOT_READY_CODES."""
+
+    text: str
+    is_passing: bool = False
+
+
 class _Outcome(NamedTuple):
     initialized: list[Initialized]
     deleted: list[tuple[bytes, int]]
-    problem: str | None
+    problem: _Problem | None
 
 
 class GroupStateKeeper:
@@ -161,14 +176,17 @@ class GroupStateKeeper:
                 news = self._news.setdefault(group_id, asyncio.Event())
                 news.clear()
                 progress, problem, is_pending = await self._attempt(group_id)
-                self._note(group_id, problem)
+                self._note(group_id, None if problem is None else problem.text)
                 if not is_pending:
                     return
                 if progress:
                     delay_ms = FIRST_RETRY_MS
                     continue
-                delay_ms = min(delay_ms, self._retry_interval_ms)
-                log.warning("state of group %s is still pending, retrying in %d ms: %s", group_id, delay_ms, problem)
+                longest_ms = self._retry_interval_ms
+                if problem is not None and problem.is_passing:
+                    longest_ms = min(longest_ms, NOT_READY_RETRY_MAX_MS)
+                delay_ms = min(delay_ms, longest_ms)
+                self._warn(group_id, delay_ms, problem)
                 if await _is_any_set_within((changed, news), delay_ms):
                     delay_ms = FIRST_RETRY_MS
                 else:
@@ -178,6 +196,12 @@ class GroupStateKeeper:
                 del self._tasks[group_id]
                 self._problems.pop(group_id, None)
                 self._news.pop(group_id, None)
+
+    def _warn(self, group_id: str, delay_ms: int, problem: _Problem | None) -> None:
+        """Logs a failure; one that passes is logged before the first short back-offs only."""
+        if problem is None or not problem.is_passing or delay_ms < NOT_READY_RETRY_MAX_MS:
+            text = None if problem is None else problem.text
+            log.warning("state of group %s is still pending, retrying in %d ms: %s", group_id, delay_ms, text)
 
     def _note(self, group_id: str, problem: str | None) -> None:
         if problem is None:
@@ -190,7 +214,7 @@ class GroupStateKeeper:
         self._progress.set()
         self._progress = asyncio.Event()
 
-    async def _attempt(self, group_id: str) -> tuple[bool, str | None, bool]:
+    async def _attempt(self, group_id: str) -> tuple[bool, _Problem | None, bool]:
         """Runs a round: whether it made progress, its problem, and whether any work was pending."""
         async with self._rounds:
             try:
@@ -208,7 +232,7 @@ class GroupStateKeeper:
                     )
                 )
             except (KafkaError, StorageFailure) as failure:  # KafkaError: another group of the same turn was lost
-                return False, str(failure), True
+                return False, _Problem(str(failure)), True
             return True, outcome.problem, True
 
     async def _round(self, group: ShareGroup) -> _Outcome:
@@ -218,7 +242,7 @@ class GroupStateKeeper:
         )
         problems = [outcome.problem for outcome in outcomes if outcome.problem]
         if unowned:
-            problems.append(f"no live share coordinator owns the state of {unowned} of its share-partitions")
+            problems.append(_Problem(f"no live share coordinator owns the state of {unowned} of its share-partitions"))
         initialized = [result for outcome in outcomes for result in outcome.initialized]
         deleted = [pair for outcome in outcomes for pair in outcome.deleted]
         replaced = [*_alterations(group, initialized), *(TopicPartition(*pair) for pair in deleted)]
@@ -226,11 +250,11 @@ class GroupStateKeeper:
         return _Outcome(
             initialized=[one for one in initialized if TopicPartition(one.topic_id, one.partition) not in held],
             deleted=[pair for pair in deleted if TopicPartition(*pair) not in held],
-            problem="; ".join(problems) or None,
+            problem=_joined(problems),
         )
 
     async def _drop_at_leaders(
-        self, group_id: str, keys: Iterable[TopicPartition], problems: list[str]
+        self, group_id: str, keys: Iterable[TopicPartition], problems: list[_Problem]
     ) -> dict[TopicPartition, None]:
         """Has leaders drop these share-partitions; returns those that a leader may still hold with their old state."""
         by_address: dict[str, list[TopicPartition]] = {}
@@ -241,7 +265,7 @@ class GroupStateKeeper:
         failures = await asyncio.gather(
             *(self._drop(group_id, address, held) for address, held in sorted(by_address.items()))
         )
-        problems += [failure for failure in failures if failure]
+        problems += [_Problem(failure) for failure in failures if failure]
         return {
             key: None
             for (_, held), failure in zip(sorted(by_address.items()), failures, strict=True)
@@ -312,13 +336,16 @@ class GroupStateKeeper:
             problems = await self._delete(channel, group_id, request.delete, outcome.deleted)
             problems += await self._initialize(channel, group_id, request.initialize, outcome.initialized)
         except CallFailed as failure:
-            problems = [str(failure) or type(failure).__name__]
-        return outcome._replace(problem=f"share coordinator {address}: {problems[0]}" if problems else None)
+            problems = [_Problem(str(failure) or type(failure).__name__)]
+        if not problems:
+            return outcome
+        text = f"share coordinator {address}: {problems[0].text}"
+        return outcome._replace(problem=_Problem(text, any(problem.is_passing for problem in problems)))
 
     async def _initialize(
         self, channel: Channel, group_id: str, partitions: list[InitializePartition], done: list[Initialized]
-    ) -> list[str]:
-        problems: list[str] = []
+    ) -> list[_Problem]:
+        problems: list[_Problem] = []
         for first in range(0, len(partitions), SHARE_PARTITIONS_PER_CALL):
             part = partitions[first : first + SHARE_PARTITIONS_PER_CALL]
             request = share_pb.InitializeShareGroupStateRequest(group_id=group_id, partitions=part)
@@ -344,7 +371,7 @@ class GroupStateKeeper:
         epochs: dict[tuple[bytes, int], int],
         fenced: Iterable[tuple[bytes, int]],
         done: list[Initialized],
-    ) -> list[str]:
+    ) -> list[_Problem]:
         """Reads the state epochs of share-partitions that have newer state; see the module's text."""
         wanted = [
             SummaryPartition(topic_id=topic_id, partition=partition, leader_epoch=NO_LEADER_EPOCH)
@@ -352,17 +379,18 @@ class GroupStateKeeper:
         ]
         request = share_pb.ReadShareGroupStateSummaryRequest(group_id=group_id, partitions=wanted)
         answer, _ = await channel.call(READ_SHARE_GROUP_STATE_SUMMARY, request, timeout_ms=CALL_TIMEOUT_MS)
-        problems: list[str] = []
+        problems: list[_Problem] = []
         for result in answer.results:
             key = (result.topic_id, result.partition)
             if result.error_code or key not in epochs:
                 problems.append(_refusal(result))
                 continue
             if result.state_epoch > MAX_STATE_EPOCH:  # stored by an older version for a client (key 83)
-                problems.append(
+                text = (
                     f"partition {result.partition}: its state has state epoch {result.state_epoch}, above which no "
                     f"group can go on (at most {MAX_STATE_EPOCH}). Delete the state, with key 86 or with its group"
                 )
+                problems.append(_Problem(text))
                 continue
             log.warning(
                 "group %s adopts the stored state of partition %d: its state epoch %d is newer than the group's %d",
@@ -383,8 +411,8 @@ class GroupStateKeeper:
 
     async def _delete(
         self, channel: Channel, group_id: str, partitions: list[DeletePartition], done: list[tuple[bytes, int]]
-    ) -> list[str]:
-        problems: list[str] = []
+    ) -> list[_Problem]:
+        problems: list[_Problem] = []
         for first in range(0, len(partitions), SHARE_PARTITIONS_PER_CALL):
             part = partitions[first : first + SHARE_PARTITIONS_PER_CALL]
             request = share_pb.DeleteShareGroupStateRequest(group_id=group_id, partitions=part)
@@ -412,8 +440,15 @@ def _alterations(group: ShareGroup, initialized: Iterable[Initialized]) -> list[
     ]
 
 
-def _refusal(result: share_pb.SharePartitionResult | share_pb.ReadShareGroupStateSummaryResponse.Result) -> str:
-    return f"partition {result.partition}: error {result.error_code} {result.error_message}".rstrip()
+def _refusal(result: share_pb.SharePartitionResult | share_pb.ReadShareGroupStateSummaryResponse.Result) -> _Problem:
+    text = f"partition {result.partition}: error {result.error_code} {result.error_message}".rstrip()
+    return _Problem(text, result.error_code in NOT_READY_CODES)
+
+
+def _joined(problems: Sequence[_Problem]) -> _Problem | None:
+    if not problems:
+        return None
+    return _Problem("; ".join(problem.text for problem in problems), any(problem.is_passing for problem in problems))
 
 
 async def _is_any_set_within(events: Iterable[asyncio.Event], timeout_ms: int) -> bool:
