@@ -110,9 +110,13 @@ class UpstreamBrokers:
         return True
 
     async def _common_versions(self, answer: ApiVersionsResponse) -> Mapping[int, VersionRange]:
-        """Of all brokers; while one of them does not answer, as before, and at first those of the one that did."""
+        """Of all brokers; while one of them does not answer, as before, and at first those of the one that did.
+
+        A broker that the controller has fenced names no broker at all.
+        """
         try:
-            return await self._upstream.versions()
+            found = await self._upstream.versions()
         except ConnectionLost:
-            own = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
-            return self.versions or own
+            found = {}
+        own = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+        return found or self.versions or own
