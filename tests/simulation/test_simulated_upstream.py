@@ -161,6 +161,18 @@ def test_a_new_leader_does_not_know_the_end_of_its_log_at_once() -> None:
     run_probe(body)
 
 
+def test_an_epoch_without_records_has_an_end_and_is_forgotten_by_the_next_leader() -> None:
+    async def body(probe: Probe) -> None:
+        partition = probe.partition
+        for _ in range(2):
+            partition.lose_leader()
+            partition.elect(partition.in_sync[1], is_orderly=False)
+        assert partition.log.leader_epochs == [(0, 0), (2, 1)]
+        assert [partition.log.end_of_epoch(epoch, 2) for epoch in (0, 1, 2, 3)] == [(0, 1), (0, 1), (2, 1), (-1, -1)]
+
+    run_probe(body)
+
+
 def test_what_is_not_replicated_may_be_lost_with_its_leader_and_is_appended_again() -> None:
     async def body(probe: Probe) -> None:
         partition, fabric = probe.partition, probe.brokers.fabric

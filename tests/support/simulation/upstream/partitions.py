@@ -55,6 +55,7 @@ class SimulatedPartition:
         """What the leader knows of it."""
         self.former_leader = NO_LEADER
         self.elected_at = loop.time()
+        self.log.begin_epoch(self.leader_epoch)
         self._loop = loop
         self._brokers = brokers
         self._draw = draw
@@ -178,6 +179,7 @@ class SimulatedPartition:
     def _begin(self, broker_id: int) -> None:
         self.leader = broker_id
         self.leader_epoch += 1
+        self.log.begin_epoch(self.leader_epoch)
         self.elected_at = self._loop.time()
         known = [end for end in self._ends_from(self.log.start) if end <= self.committed]
         self.high_watermark = min(self.high_watermark, self._draw.choice(known[-3:]), self.log.end)

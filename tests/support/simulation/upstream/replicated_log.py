@@ -77,7 +77,7 @@ class ReplicatedLog:
         self.start = 0
         self.end = 0
         self.leader_epochs: list[tuple[int, int]] = []
-        """Each leader epoch that has records, with the offset of its first one."""
+        """Leader epochs, each with the offset where it began; `begin_epoch` and batches add to it."""
         self.producers: dict[int, _ProducerState] = {}
         self.transactions: list[TransactionInLog] = []
 
@@ -118,6 +118,11 @@ class ReplicatedLog:
             coordinator_epoch=0,
         )
         return self._store(marker, epoch).next_offset
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """A new leader notes where its epoch begins (LeaderEpochFileCache.assign); one without records is forgotten."""
+        self.leader_epochs = [(epoch, start) for epoch, start in self.leader_epochs if start < self.end]
+        self.leader_epochs.append((leader_epoch, self.end))
 
     def truncate(self, offset: int) -> None:
         """Loses every batch that reaches beyond the offset."""
