@@ -41,8 +41,11 @@ class Cluster:
         self._view = ClusterView(None, _BOOTSTRAP, {})
         self._leaders: dict[UpstreamPartitionName, int] = {}
         self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._is_closed = False
 
     async def close(self) -> None:
+        """Ends all connections; a request that still comes gets ConnectionLost instead of a connection nobody ends."""
+        self._is_closed = True
         opening, self._connections = list(self._connections.values()), {}
         for task in opening:
             task.cancel()
@@ -119,6 +122,8 @@ class Cluster:
 
     async def _connection(self, node_id: int, purpose: str) -> Connection:
         """The open connection, or a new one; callers that need it at the same time share it."""
+        if self._is_closed:
+            raise ConnectionLost("the client of the existing cluster is closed")
         key = (node_id, purpose)
         task = self._connections.get(key)
         if task is not None and task.done() and not _is_usable(task):
