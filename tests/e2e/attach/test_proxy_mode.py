@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.clients.administration import read_from_earliest
+from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.existing_cluster import ExistingCluster
 from support.kafka.java_clients import JavaClients, JavaRecord
@@ -19,12 +22,14 @@ RECORDS = 2_000
 DEADLINE_S = 60
 
 
-def proxy_settings(kafka: ExistingCluster) -> dict[str, str]:
-    return {
+def proxy(folder: Path, kafka: ExistingCluster) -> KshareCluster:
+    settings = {
         "kshare.engine": "kafka",
+        "kshare.metadata.store": "kafka",
         "kshare.upstream.mode": "proxy",
         "kshare.upstream.bootstrap.servers": kafka.bootstrap,
     }
+    return KshareCluster(folder, settings, single_process=True, engine=TestEngine.EMBEDDED)
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one broker", "three brokers"])
@@ -35,7 +40,7 @@ def clusters(
     folder, brokers = tmp_path_factory.mktemp("proxy"), request.param
     with (
         ExistingCluster(folder / "kafka", brokers=brokers) as kafka,
-        KshareCluster(folder / "kshare", proxy_settings(kafka), single_process=True) as kshare,
+        proxy(folder / "kshare", kafka) as kshare,
     ):
         yield kshare.bootstrap, kafka.bootstrap, brokers
 
@@ -51,6 +56,14 @@ def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object)
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(DEADLINE_S) == 0 and not failures, failures[:3]
+
+
+def warm_up(bootstrap: str, topic: str, partitions: int) -> None:
+    """A record in each partition, so that every leader knows that it is one: what it refuses with acks=0 is lost."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for partition in range(partitions):
+        producer.produce(topic, b"first", partition=partition)
+    assert producer.flush(DEADLINE_S) == 0
 
 
 def consume(bootstrap: str, topic: str, count: int, group: str, **settings: object) -> list[bytes]:
@@ -89,13 +102,15 @@ def test_records_of_a_producer_reach_a_consumer_group(clusters: tuple[str, str, 
     kshare, kafka, brokers = clusters
     topic, group = f"records-{acks}", f"readers-{acks}"
     create(kshare, topic, 6, brokers)
+    warm_up(kshare, topic, 6)
     values = [b"%d" % number for number in range(RECORDS)]
     produce(kshare, topic, values, acks=acks, **{"linger.ms": 5})
-    assert sorted(consume(kshare, topic, RECORDS, group)) == sorted(values)
+    found = consume(kshare, topic, RECORDS + 6, group)
+    assert sorted(found) == sorted([*values, *[b"first"] * 6])
     committed = Consumer({"bootstrap.servers": kafka, "group.id": group})
     offsets = committed.committed([TopicPartition(topic, partition) for partition in range(6)], timeout=DEADLINE_S)
     committed.close()
-    assert sum(max(0, each.offset) for each in offsets) == RECORDS, "the cluster itself has the group's offsets"
+    assert sum(max(0, each.offset) for each in offsets) == RECORDS + 6, "the cluster itself has the group's offsets"
 
 
 def test_long_records_pass_in_both_directions(clusters: tuple[str, str, int]) -> None:
@@ -162,10 +177,46 @@ def test_a_java_producer_and_the_tools_of_kafka(clusters: tuple[str, str, int]) 
         tools.close()
 
 
+def test_share_consumers_of_java_and_librdkafka_and_their_tools(clusters: tuple[str, str, int]) -> None:
+    kshare, _, brokers = clusters
+    create(kshare, "orders", 6, brokers)
+    read_from_earliest(kshare, "workers")
+    values = [b"%d" % number for number in range(RECORDS)]
+    produce(kshare, "orders", values)
+    librdkafka = ShareConsumer({"bootstrap.servers": kshare, "group.id": "workers"})
+    librdkafka.subscribe(["orders"])
+    found: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    tools = ToolRuns(kshare)
+    try:
+        with JavaClients() as java, java.member(kshare, "workers", ["orders"]) as member:
+            while len(found) < RECORDS:
+                assert time.monotonic() < deadline, len(found)
+                records = member.poll()
+                member.acknowledge(records)
+                assert set(member.commit_sync().values()) <= {"ok"}
+                polled: Any = librdkafka.poll(0.1)
+                found += [record.value or b"" for record in records]
+                found += [message.value() for message in polled if message.error() is None]
+            assert all(error is None for error in librdkafka.commit_sync(DEADLINE_S).values())
+        librdkafka.close()
+        assert sorted(found) == sorted(values), "each record is delivered once"
+        assert tools.text("kafka-share-groups", "--list").split().count("workers") == 1
+        assert tools.text("kafka-groups", "--list").count("workers") == 1
+        described = tools.text("kafka-share-groups", "--describe", "--group", "workers")
+        rows = [row.split() for row in described.splitlines() if row.startswith("workers")]
+        assert sorted(int(row[2]) for row in rows) == list(range(6)), described
+        assert sum(int(row[3]) for row in rows) == RECORDS, "the start offsets are behind all records"
+        tools.text("kafka-share-groups", "--delete", "--group", "workers")
+        assert "workers" not in tools.text("kafka-share-groups", "--list").split()
+    finally:
+        tools.close()
+
+
 def test_a_broker_is_stopped_and_comes_back(tmp_path: Path) -> None:
     with (
         ExistingCluster(tmp_path / "kafka", brokers=3) as kafka,
-        KshareCluster(tmp_path / "kshare", proxy_settings(kafka), single_process=True) as kshare,
+        proxy(tmp_path / "kshare", kafka) as kshare,
     ):
         create(kshare.bootstrap, "steady", 6, 3)
         before = AdminClient({"bootstrap.servers": kshare.bootstrap}).list_topics(timeout=DEADLINE_S).brokers

@@ -29,7 +29,7 @@ from kshare_gateway.records.reassignment import ReassignedPartitions
 from kshare_gateway.security.audit import Audit
 from kshare_gateway.security.authorizer import configured_authorizer
 from kshare_gateway.settings import GatewaySettings
-from kshare_gateway.share.sessions import ShareSessionTable
+from kshare_gateway.share.sessions import ShareSessionKey, ShareSessionTable
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import NotCoordinator
@@ -145,9 +145,13 @@ class Gateway:
         """A leader's error code for a client that named the topic; such clients do not know UNKNOWN_TOPIC_ID."""
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code == ErrorCode.UNKNOWN_TOPIC_ID else code
 
-    def session_owner(self, group_id: str, member_id: str) -> leader_pb2.ShareSessionOwner:
+    def session_owner(self, key: ShareSessionKey) -> leader_pb2.ShareSessionOwner:
         return leader_pb2.ShareSessionOwner(
-            group_id=group_id, member_id=member_id, gateway_id=self.node_id, gateway_incarnation=self.incarnation
+            group_id=key.group_id,
+            member_id=key.member_id,
+            gateway_id=self.node_id,
+            gateway_incarnation=self.incarnation,
+            broker_number=key.broker_id + 1,
         )
 
     def record_lock_duration_ms(self, group_id: str) -> int:

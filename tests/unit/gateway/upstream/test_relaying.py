@@ -13,21 +13,29 @@ from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.request_context import ConnectionMustClose
 from kshare_gateway.upstream.proxy_mode import proxy_routes
 from kshare_gateway.upstream.routes import Routes
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.framing import produce_acks
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.generated.responses.metadata import MetadataResponseBroker, MetadataResponseTopic
 from kshare_wire.messages import MalformedRequest, encode_request
-from support.gateway.harness import GatewayClient, GatewayHarness
+from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, topic
+from support.gateway.scripted_leader import FakeLeader, fetched, listed
 from support.upstream.scripted_broker import NODE_ID, SERVED, ScriptedBroker, framed, header
 
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
+EVERYTHING = (1 << 13) - 1
 LOCAL_WAIT = ApiKey.SHARE_GROUP_HEARTBEAT
 
 
-def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
+def run(
+    scenario: Scenario,
+    texts: Mapping[str, str] | None = None,
+    topics: Mapping[str, coordinator_pb2.Topic] | None = None,
+) -> None:
     """Runs a scenario with a gateway in mode proxy in front of one broker."""
 
     async def whole() -> None:
@@ -44,6 +52,7 @@ def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
                 client_listen="127.0.0.1:0",
                 open_upstream=lambda: Cluster([BrokerAddress(host, int(port))], ClientSettings()),
             )
+            harness.catalog.topics.update(topics or {})
             async with harness:
                 await asyncio.wait_for(scenario(harness, broker), 20)
 
@@ -231,6 +240,53 @@ def test_a_broker_that_goes_ends_the_connection_of_a_client_that_waits_for_it() 
         held.set()
 
     run(scenario)
+
+
+def test_a_broker_that_goes_after_a_produce_without_response_ends_the_clients_connection() -> None:
+    """It is how a broker says that it refused such a request: the client asks then where the leader is."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        broker.answers[ApiKey.PRODUCE] = lambda version, frame: None
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b""
+        before = relayed(client, ApiKey.HEARTBEAT, 4, 1, b"")
+        frame = b"".join(map(bytes, encode_request(ProduceRequest(acks=0), 9, 5, "tester")))
+        client.connection.data_received(frame)
+        await before
+        await until(lambda: bool(broker.received(ApiKey.PRODUCE)))
+        broker.close_clients()
+        await until(lambda: client.transport.is_closed)
+        other = harness.client()
+        other.connection.data_received(frame)
+        await relayed(other, ApiKey.HEARTBEAT, 4, 1, b"")
+        link = other.connection.relay.open_link  # type: ignore[union-attr]
+        broker.close_clients()
+        await until(lambda: link is not None and link.is_closed)
+        assert not other.transport.is_closed, "the later response shows that nothing is lost"
+
+    run(scenario)
+
+
+def test_a_member_has_a_share_session_at_each_brokers_port() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        metadata = broker.metadata()
+        metadata.cluster_authorized_operations = EVERYTHING
+        metadata.topics = [MetadataResponseTopic(name="orders", topic_authorized_operations=EVERYTHING)]
+        other = MetadataResponseBroker(node_id=NODE_ID + 1, host="127.0.0.1", port=broker.port)
+        metadata.brokers = [*metadata.brokers, other]
+        broker.answers[ApiKey.METADATA] = lambda version, frame: metadata
+        told = await harness.client().ask(ApiKey.METADATA, 12, topics=None)
+        assert len({each.port for each in told.brokers}) == 2, "a broker that appeared has a port at once"
+        FakeLeader(harness.leaders[1])
+        clients = [GatewayClient(harness.node, NODE_ID + number) for number in range(2)]
+        for epoch in range(3):
+            for partition, client in enumerate(clients):
+                asked = () if epoch else (listed(TOPIC_ID, partition),)
+                await fetched(client, epoch, *asked)
+        owners = {each.owner.broker_number for each in harness.leaders[1].requests("ShareFetch")}
+        assert owners == {NODE_ID + 1, NODE_ID + 2}
+
+    run(scenario, topics={"orders": topic("orders", TOPIC_ID, [1, 1])})
 
 
 def test_a_connection_that_was_idle_upstream_is_opened_again() -> None:

@@ -362,7 +362,7 @@ class ShareFetcher:
         gateway = self._gateway
         delivered_fetch_number = self._delivered_fetch_number(session, address)
         request = leader_pb2.ShareFetchRequest(
-            owner=gateway.session_owner(*session.key),
+            owner=gateway.session_owner(session.key),
             max_wait_ms=wait_ms,
             min_bytes=terms.min_bytes,
             max_bytes=terms.max_bytes,
@@ -494,7 +494,7 @@ class ShareFetcher:
         if delivered_fetch_number is None:
             delivered_fetch_number = self._delivered_fetch_number(session, address)
         request = leader_pb2.ShareAcknowledgeRequest(
-            owner=self._gateway.session_owner(*session.key),
+            owner=self._gateway.session_owner(session.key),
             is_renew_ack=is_renew_ack,
             delivered_fetch_number=delivered_fetch_number,
         )

@@ -47,7 +47,7 @@ class SessionReleases:
     async def end_session(self, key: ShareSessionKey, address: str, last_fetch_number: int) -> None:
         """Returns after the first attempt; where it failed, the others are made in the background."""
         request = leader_pb2.ReleaseShareSessionRequest(
-            owner=self._gateway.session_owner(*key), last_fetch_number=last_fetch_number
+            owner=self._gateway.session_owner(key), last_fetch_number=last_fetch_number
         )
         if not await self._send(address, request):
             self._gateway.spawn(self._end_late(key, address, request), "late release of a share session")
@@ -79,7 +79,7 @@ class SessionReleases:
             while lost.fetch_numbers:
                 numbers = list(lost.fetch_numbers)
                 request = leader_pb2.ReleaseShareSessionRequest(
-                    owner=self._gateway.session_owner(*key), lost_fetch_numbers=numbers
+                    owner=self._gateway.session_owner(key), lost_fetch_numbers=numbers
                 )
                 if await self._send(address, request):
                     for number in numbers:

@@ -39,14 +39,14 @@ APartition = TypeVar("APartition")
 Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
 
 
-def session_key(request: ShareFetchRequest | ShareAcknowledgeRequest) -> ShareSessionKey:
+def session_key(context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest) -> ShareSessionKey:
     """The session's name; INVALID_REQUEST as in Kafka (a group, and a member id of 1 to 36 characters)."""
     group_id, member_id = request.group_id, request.member_id
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
     if not member_id or len(member_id) > MAXIMUM_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-    return ShareSessionKey(group_id, member_id)
+    return ShareSessionKey(group_id, member_id, -1 if context.relay is None else context.relay.port_id)
 
 
 def add_acknowledgements(

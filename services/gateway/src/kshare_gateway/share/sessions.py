@@ -1,6 +1,7 @@
 """Share sessions (KIP-932, "Share sessions"): a pure state machine without sockets or clock.
 
-A session is identified by (group, member) and belongs to the connection that opened it.
+A session is identified by (group, member) and belongs to the connection that opened it. In front of an existing cluster
+in mode proxy, a gateway is each of the cluster's brokers to its clients, so a member has a session at each of them.
 
 - Epoch 0 opens a session with all partitions in full. It replaces a session of the same member, also one of an older
   connection; the end of the older connection then no longer affects the session (KAFKA-19950). Acknowledgements are not
@@ -33,8 +34,11 @@ MAXIMUM_EPOCH = (1 << 31) - 1
 
 
 class ShareSessionKey(NamedTuple):
+    """A member of a group, and the broker of an existing cluster to whose port it came; -1 where there are none."""
+
     group_id: str
     member_id: str
+    broker_id: int = -1
 
 
 class ListedPartition(NamedTuple):

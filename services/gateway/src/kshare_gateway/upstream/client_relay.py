@@ -25,9 +25,10 @@ class ClientRelay:
     def __init__(self, front: Front, owner: LinkOwner, broker_id: int | None) -> None:
         self.front = front
         self._owner = owner
-        self._wanted_id = broker_id
+        self.port_id = -1 if broker_id is None else broker_id
+        """The broker to whose port the client came; -1 at a port for any broker."""
         self._link: UpstreamLink | None = None
-        self.broker_id = -1 if broker_id is None else broker_id
+        self.broker_id = self.port_id
         """The broker that the link is to; -1 before there is a link at a port for any broker."""
         self.permissions = ClientPermissions(self.ask, front.authorization_cache_ms)
         self._authenticated = asyncio.Event()
@@ -69,6 +70,6 @@ class ClientRelay:
             self._link.close()
 
     def _choose(self) -> BrokerAddress:
-        broker = self.front.broker_for(self._wanted_id)
+        broker = self.front.broker_for(self.port_id)
         self.broker_id = broker.node_id
         return broker.address

@@ -72,12 +72,12 @@ class Front:
         told = self.announced.get(api_key)
         return told is not None and told.minimum <= version <= told.maximum
 
-    def broker_for(self, wanted_id: int | None) -> Broker:
-        """The broker that a client's requests go to; ConnectionLost.
+    def broker_for(self, wanted_id: int) -> Broker:
+        """The broker that a client's requests go to, -1 for any; ConnectionLost.
 
         In mode share it is the controller, since what is relayed there is administration.
         """
-        if wanted_id is not None:
+        if wanted_id >= 0:
             return self.brokers.broker(wanted_id)
         return self.brokers.controller() if self.ports is None else self.brokers.any_broker()
 

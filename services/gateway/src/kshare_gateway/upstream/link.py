@@ -53,7 +53,9 @@ class LinkOwner(Protocol):
         """A response is complete, with its length."""
         ...
 
-    def link_is_lost(self, reason: str, *, had_requests: bool) -> None: ...
+    def link_is_lost(self, reason: str, *, had_requests: bool) -> None:
+        """`had_requests`: some may be lost, or were refused without a response, which is said in no other way."""
+        ...
 
     def link_has_room(self) -> None:
         """The broker reads again, after `UpstreamLink.is_full` was true."""
@@ -94,6 +96,8 @@ class UpstreamLink(asyncio.Protocol):
         self._waiting: deque[_Relayed | _Asked] = deque()
         self.relayed_count = 0
         """Number of relayed requests without a response."""
+        self._before_unconfirmed: int | None = None
+        """Responses due before the last request without one; None once a later request has its response."""
         self.is_full = False
         """Whether the broker, or the connecting to it, is too slow to take more now."""
         self._reading_is_paused = False
@@ -112,7 +116,9 @@ class UpstreamLink(asyncio.Protocol):
 
     def relay(self, frame: memoryview, correlation_id: int, place: object | None, *, is_gathered: bool = False) -> None:
         """Sends a client's request; one without a place gets no response."""
-        if place is not None:
+        if place is None:
+            self._before_unconfirmed = len(self._waiting)
+        else:
             self._waiting.append(_Relayed(correlation_id, place, is_gathered))
             self.relayed_count += 1
         self._send([_LENGTH.pack(len(frame)), frame])
@@ -229,6 +235,8 @@ class UpstreamLink(asyncio.Protocol):
 
     def _end_response(self) -> None:
         current, self._current = self._waiting.popleft(), None
+        if self._before_unconfirmed is not None:
+            self._before_unconfirmed = self._before_unconfirmed - 1 if self._before_unconfirmed else None
         gathered, self._gathered = self._gathered, None
         if isinstance(current, _Relayed):
             self.relayed_count -= 1
@@ -275,7 +283,7 @@ class UpstreamLink(asyncio.Protocol):
         if self._is_closed:
             return
         self._is_closed = True
-        had_requests = bool(self._waiting)
+        had_requests = bool(self._waiting) or self._before_unconfirmed is not None
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()

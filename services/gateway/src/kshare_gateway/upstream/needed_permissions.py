@@ -61,7 +61,9 @@ def _of_elements(context: RequestContext, served: ServedApi, request: Any) -> It
 def _topics_of_session(context: RequestContext, request: Any) -> Iterator[Permission]:
     """Read on the topics of the request, and on those that its session has already."""
     ids = {topic.topic_id: None for topic in request.topics}
-    session = context.gateway.sessions.get(ShareSessionKey(request.group_id or "", request.member_id or ""))
+    session = context.gateway.sessions.get(
+        ShareSessionKey(request.group_id or "", request.member_id or "", context.cluster.port_id)
+    )
     if session is not None:
         ids.update((key.topic_id, None) for key in session.partitions)
     for topic_id in ids:

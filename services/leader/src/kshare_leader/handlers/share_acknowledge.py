@@ -26,7 +26,7 @@ Acknowledged = Stored | KafkaError | None
 
 
 def owner_of(owner: leader_pb2.ShareSessionOwner) -> Owner:
-    return Owner(owner.member_id, owner.gateway_id, owner.gateway_incarnation)
+    return Owner(owner.member_id, owner.gateway_id, owner.gateway_incarnation, owner.broker_number)
 
 
 def begin_acknowledgement(

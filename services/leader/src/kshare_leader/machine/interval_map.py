@@ -20,11 +20,12 @@ from kshare_leader.machine.transitions import ArchivingReason
 
 
 class Owner(NamedTuple):
-    """The owner of acquired records: a member, through one run of one gateway process."""
+    """The owner of acquired records: a member, through one run of one gateway process, and one of its ports."""
 
     member_id: str
     gateway_id: int = -1
     gateway_incarnation: str = ""
+    broker_number: int = 0
 
 
 NO_WRITE = 0

@@ -36,7 +36,7 @@ from kshare_wire.generated.responses.share_acknowledge import (
 
 
 async def handle(context: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
-    key = session_key(request)
+    key = session_key(context, request)
     epoch = request.share_session_epoch
     acknowledgements: Acknowledgements = {}
     for topic in request.topics:

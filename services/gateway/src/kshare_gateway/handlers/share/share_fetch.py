@@ -55,7 +55,7 @@ FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS = 2
 
 
 async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
-    key = session_key(request)
+    key = session_key(context, request)
     if request.is_renew_ack:
         _check_renewal(request)
     if request.share_acquire_mode not in ACQUIRE_MODES:

@@ -484,6 +484,7 @@ class ShareSessionOwner(_message.Message):
     MEMBER_ID_FIELD_NUMBER: _builtins.int
     GATEWAY_ID_FIELD_NUMBER: _builtins.int
     GATEWAY_INCARNATION_FIELD_NUMBER: _builtins.int
+    BROKER_NUMBER_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     member_id: _builtins.str
     gateway_id: _builtins.int
@@ -491,6 +492,10 @@ class ShareSessionOwner(_message.Message):
     leader releases what the older one's members hold.
     """
     gateway_incarnation: _builtins.str
+    broker_number: _builtins.int
+    """One more than the id of the existing cluster's broker at whose port the session is; 0 where gateways have no such
+    ports. A member has a session at each of them.
+    """
     def __init__(
         self,
         *,
@@ -498,10 +503,11 @@ class ShareSessionOwner(_message.Message):
         member_id: _builtins.str = ...,
         gateway_id: _builtins.int = ...,
         gateway_incarnation: _builtins.str = ...,
+        broker_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway_id", b"gateway_id", "gateway_incarnation", b"gateway_incarnation", "group_id", b"group_id", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_number", b"broker_number", "gateway_id", b"gateway_id", "gateway_incarnation", b"gateway_incarnation", "group_id", b"group_id", "member_id", b"member_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
