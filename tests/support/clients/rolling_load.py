@@ -100,7 +100,8 @@ class RollingLoad:
     """See the module's text.
 
     `existing_cluster`: that of the kafka engine, to which producers and the ordinary consumer connect; only workers
-    connect to `bootstraps` then.
+    connect to `bootstraps` then. Without `ordinary_consumers` there are only producers and workers.
+    `may_be_stored_twice`: see `Account`.
     """
 
     def __init__(
@@ -111,6 +112,8 @@ class RollingLoad:
         settings: dict[str, str] | None = None,
         existing_cluster: str | None = None,
         replication_factor: int = 1,
+        ordinary_consumers: bool = True,
+        may_be_stored_twice: bool = False,
     ) -> None:
         name = f"rolling-{uuid.uuid4().hex[:8]}"
         create_replicated_topic(existing_cluster or bootstraps[0], name, partitions, replication_factor)
@@ -125,10 +128,13 @@ class RollingLoad:
         self._partitions = partitions
         self._pool = WorkerPool(tasks)
         self._pool.account = self._account = ArrivalAccount()
+        self._account.may_be_stored_twice = may_be_stored_twice
         self._producers = [
             NumberedProducing(of_others, name, partitions, first, PRODUCERS) for first in range(PRODUCERS)
         ]
-        protocols = ("classic", "consumer") if existing_cluster is None else ("classic",)
+        protocols = ["classic", "consumer"] if existing_cluster is None else ["classic"]
+        if not ordinary_consumers:
+            protocols.clear()
         self._consumers = [OrdinaryConsuming(of_others, f"{name}-{protocol}", name, protocol) for protocol in protocols]
         self._stalls = MachineStalls()
         self._entered = ExitStack()
@@ -150,7 +156,7 @@ class RollingLoad:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.close()
+        self._entered.__exit__(kind, error, trace)  # with the error, which stays the context of one from a client's end
 
     def _everybody_works(self) -> bool:
         has_workers = len(self._account.arrivals) == WORKERS

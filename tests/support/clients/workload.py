@@ -28,6 +28,7 @@ POLL_S = 0.5
 DELIVERY_COUNT_LIMIT = 5
 """share.delivery.count.limit of groups that set none."""
 DRAIN_POLL_S = 0.5
+UNKNOWN_OFFSET = -1
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -76,6 +77,8 @@ class PolledBatch:
     confirmed_partitions: frozenset[int]
     came_at: float = 0.0
     """When the poll gave its records."""
+    offsets: list[int] = field(default_factory=list)
+    """Of the records; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,7 @@ def _acknowledge(consumer: Any, task: WorkerTask, messages: list[Any], polled_at
         confirmed_at=time.monotonic(),
         confirmed_partitions=confirmed,
         came_at=came_at,
+        offsets=[message.offset() for message in messages],
     )
 
 
@@ -152,6 +156,12 @@ class Account:
         """Whether the group itself said that it is done with every record of the topic."""
         self._accepted_delivery: dict[int, int] = {}
         """The delivery count with which a record was accepted."""
+        self.may_be_stored_twice = False
+        """Whether a producer may write a record to the log twice; then each of its offsets is a record of its own."""
+        self._accepted_offset: dict[int, int] = {}
+        self._stored_twice: dict[int, set[int]] = {}
+        """All offsets of records that came at several."""
+        self._others_accepted: set[tuple[int, int]] = set()
         self.deliveries = 0
         self.redeliveries = 0
         self.released = 0
@@ -162,9 +172,15 @@ class Account:
     def add(self, batch: PolledBatch) -> None:
         self.deliveries += len(batch.numbers)
         self.by_worker[batch.worker] = self.by_worker.get(batch.worker, 0) + len(batch.numbers)
-        for number, partition, count, accepted in zip(
-            batch.numbers, batch.partitions, batch.delivery_counts, batch.accepted, strict=True
+        offsets = batch.offsets or [UNKNOWN_OFFSET] * len(batch.numbers)
+        for number, partition, count, accepted, offset in zip(
+            batch.numbers, batch.partitions, batch.delivery_counts, batch.accepted, offsets, strict=True
         ):
+            if self._accepted_offset.get(number, offset) != offset:
+                self._stored_twice.setdefault(number, {self._accepted_offset[number]}).add(offset)
+                if self.may_be_stored_twice:
+                    self._add_other(number, offset, is_accepted=accepted and partition in batch.confirmed_partitions)
+                    continue
             self.redeliveries += count > 1
             self.highest_delivery_count = max(self.highest_delivery_count, count)
             self._deliveries.setdefault(number, []).append((batch.polled_at, batch.worker, count))
@@ -180,7 +196,15 @@ class Account:
                 self.violations.append(f"record {number} was accepted twice, both confirmed")
             self.unknown.pop(number, None)
             self.accepted_at.setdefault(number, batch.confirmed_at)
+            self._accepted_offset.setdefault(number, offset)
             self._accepted_delivery.setdefault(number, count)
+
+    def _add_other(self, number: int, offset: int, *, is_accepted: bool) -> None:
+        """A delivery of a record at another offset than the one at which it was accepted first."""
+        if is_accepted and (number, offset) in self._others_accepted:
+            self.violations.append(f"record {number} at offset {offset} was accepted twice, both confirmed")
+        if is_accepted:
+            self._others_accepted.add((number, offset))
 
     @property
     def accepted(self) -> dict[int, None]:
@@ -204,7 +228,15 @@ class Account:
             if number in self.accepted_at and polled_at > self.accepted_at[number]
             if count >= self._accepted_delivery[number]
         ]
-        return [*self.violations, *self._records(wanted), *late]
+        return [*self.violations, *self._twice(), *self._records(wanted), *late]
+
+    def _twice(self) -> list[str]:
+        if self.may_be_stored_twice:
+            return []
+        return [
+            f"record {number} is in the log at offsets {sorted(offsets)}"
+            for number, offsets in self._stored_twice.items()
+        ]
 
     def _records(self, wanted: Collection[int]) -> list[str]:
         found = [] if self.is_drained else ["nobody waited until the group was drained"]

@@ -7,7 +7,9 @@ import pytest
 from support.clients.workload import Account, PolledBatch
 
 
-def batch(worker: int, polled_at: float, count: int, *, accepted: bool = True, confirmed: bool = True) -> PolledBatch:
+def batch(
+    worker: int, polled_at: float, count: int, *, accepted: bool = True, confirmed: bool = True, offset: int = 3
+) -> PolledBatch:
     """Record 7 of partition 0 came with this delivery count; one second later its acknowledgement was confirmed."""
     return PolledBatch(
         worker=worker,
@@ -18,6 +20,7 @@ def batch(worker: int, polled_at: float, count: int, *, accepted: bool = True, c
         accepted=[accepted],
         confirmed_at=polled_at + 1,
         confirmed_partitions=frozenset({0}) if confirmed else frozenset(),
+        offsets=[offset],
     )
 
 
@@ -74,3 +77,24 @@ def test_a_record_that_was_not_produced_is_reported() -> None:
     account.add(batch(0, 10, 1))
     account.is_drained = True
     assert account.finish([]) == ["record 7 was accepted, and never confirmed"]
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_allowed", "wrong"),
+    [
+        ([batch(0, 10, 1), batch(1, 12, 1, offset=4)], True, []),
+        ([batch(0, 10, 1, confirmed=False), batch(1, 12, 1, offset=4), batch(1, 14, 2)], True, []),
+        ([batch(0, 10, 1), batch(1, 12, 1, offset=4), batch(1, 14, 2)], True, ["accepted twice", "as delivery 2"]),
+        ([batch(0, 10, 1), *[batch(1, 12, 1, offset=4)] * 2], True, ["at offset 4 was accepted twice"]),
+        ([batch(0, 10, 1), batch(1, 12, 1, offset=4)], False, ["accepted twice", "at offsets [3, 4]", "as delivery 1"]),
+    ],
+)
+def test_a_record_that_is_in_the_log_twice(batches: list[PolledBatch], is_allowed: bool, wrong: list[str]) -> None:
+    account = Account()
+    account.may_be_stored_twice = is_allowed
+    for each in batches:
+        account.add(each)
+    account.is_drained = True
+    found = account.finish([7])
+    assert len(found) == len(wrong), found
+    assert all(text in problem for text, problem in zip(wrong, found, strict=True)), found
