@@ -19,7 +19,6 @@ from support.kafka.existing_cluster import ExistingCluster
 from support.metadata.cluster import LEASE_MS, UpstreamCluster, write
 from support.metadata.etcd_backends import allowed_s, until
 from support.metadata.upstream_backends import UpstreamBackend, UpstreamPlay, backend_at, play_on_upstream
-from support.upstream.faulty_upstream import FaultyUpstream
 
 LEASE_S = LEASE_MS / 1000
 TAKEOVER_S = LEASE_S + 1.0
@@ -243,7 +242,7 @@ def test_the_log_is_pruned_and_a_standby_that_missed_it_loads_the_catalog_anew(p
             b.upstream.unavailable = True
             for number in range(60):
                 await a.append({CATALOG: [write(f"k{number % 7}", str(number))], 0: [write("large", "x" * 500)]})
-            log = PartitionLog(FaultyUpstream(backend.client()), backend.log)
+            log = PartitionLog(cluster.raw, backend.log)
             await asyncio.sleep(LATER_S)
             start, end = await log.offset_at(EARLIEST_TIMESTAMP), await log.offset_at(LATEST_TIMESTAMP)
             assert start > 100 and end - start < 150, (start, end)
@@ -397,10 +396,10 @@ def test_another_log_is_refused() -> None:
     async def scene(backend: UpstreamBackend) -> None:
         assert backend.memory is not None
         async with UpstreamCluster(backend, group_partitions=1) as cluster:
-            await create_topic(backend.client(), backend.log.topic, partitions=2, replicas=1, configs={})
+            await create_topic(cluster.raw, backend.log.topic, partitions=2, replicas=1, configs={})
             writer = BatchWriter(1_000)
             writer.append(0, b"k", b"v", ())
-            await PartitionLog(backend.client(), backend.log).append(writer.build())
+            await PartitionLog(cluster.raw, backend.log).append(writer.build())
             with pytest.raises(StorageFailure, match="metadata-0 is not a log of coordinators"):
                 await cluster.start(1)
             backend.memory.logs.clear()

@@ -226,14 +226,18 @@ class Cluster(StoreCluster[Coordinator]):
 
 
 class UpstreamCluster(StoreCluster[UpstreamCoordinator]):
-    """On one existing cluster: one coordinator owns everything."""
+    """On one existing cluster: one coordinator owns everything. `raw` is a client of the test's own."""
 
     def __init__(self, backend: UpstreamBackend, *, group_partitions: int = 50) -> None:
         super().__init__(group_partitions=group_partitions)
         self.backend = backend
+        self.raw = FaultyUpstream(backend.client())
 
     def build(self, node_id: int, incarnation: str, **limits: int) -> UpstreamCoordinator:
         return UpstreamCoordinator(self, node_id, incarnation, **limits)
+
+    async def close(self) -> None:
+        await self.raw.close()
 
     async def owned(self, *, within_s: float = 20.0) -> UpstreamCoordinator:
         """Waits for an owner of everything."""

@@ -155,7 +155,7 @@ def test_news_does_not_wait_for_a_pause_between_tries() -> None:
     async def main() -> None:
         scene = Scene()
         await scene.start()
-        scene.share.refusals = [E.COORDINATOR_LOAD_IN_PROGRESS] * 8
+        scene.share.refusals = [E.KAFKA_STORAGE_ERROR] * 8
         waiting = asyncio.ensure_future(scene.alter(p0=5))
         await asyncio.sleep(15)
         assert scene.share.refusals == [] and scene.epochs()[0] == (2, -1), "the next try is ten seconds away"
@@ -163,6 +163,22 @@ def test_news_does_not_wait_for_a_pause_between_tries() -> None:
         assert await scene.alter(p1=6) == {1: E.NONE}
         assert asyncio.get_running_loop().time() - began < 1
         assert await waiting == {0: E.NONE}
+        await scene.stop()
+
+    run_virtually(main)
+
+
+def test_a_share_coordinator_that_is_not_ready_is_asked_again_within_500_ms() -> None:
+    async def main() -> None:
+        scene = Scene()
+        await scene.start()
+        scene.share.refusals = [E.COORDINATOR_LOAD_IN_PROGRESS] * 20
+        waiting = asyncio.ensure_future(scene.alter(p0=5))
+        while scene.share.refusals:
+            await asyncio.sleep(0.01)
+        ready_at = asyncio.get_running_loop().time()
+        assert await waiting == {0: E.NONE}
+        assert asyncio.get_running_loop().time() - ready_at <= 0.52
         await scene.stop()
 
     run_virtually(main)
