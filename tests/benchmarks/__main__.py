@@ -26,6 +26,7 @@ from benchmarks.throttled import beside_throttled_clients
 from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
+from support.kafka.java import WITHOUT_SHARE_GROUPS
 
 KAFKA = "Apache Kafka 4.3.1"
 
@@ -42,14 +43,20 @@ SECURED: Systems = {
     "four processes": partial(secured_kshare, single_process=False),
     "single process": partial(secured_kshare, single_process=True),
 }
+DIRECT = "Apache Kafka 3.9.1, direct"
 ATTACHED: Systems = {
     KAFKA: lambda folder: ApacheKafka(folder),
+    DIRECT: lambda folder: ApacheKafka(folder, release=WITHOUT_SHARE_GROUPS),
     "attached, four processes": lambda folder: KshareCluster(folder, engine=TestEngine.KAFKA_PROXY),
     "attached, single process": lambda folder: KshareCluster(
         folder, engine=TestEngine.KAFKA_PROXY, single_process=True
     ),
 }
-"""kshare in front of an Apache Kafka 3.9.1, which works on the same processors and is counted with kshare."""
+"""kshare in front of an Apache Kafka 3.9.1, which works on the same processors and is counted with kshare.
+
+What producers and ordinary consumers pay for the proxy is the difference from DIRECT, which has no share groups.
+"""
+OF_ORDINARY_CLIENTS = ("produce", "produce-latency", *PLAIN_SCENARIOS)
 ALL_SCENARIOS: dict[str, Scenario] = {
     **SCENARIOS,
     **PLAIN_SCENARIOS,
@@ -57,12 +64,16 @@ ALL_SCENARIOS: dict[str, Scenario] = {
     "paced-busy": paced_beside_busy_clients,
     "throttled": beside_throttled_clients,
 }
-# What the first release shall reach: (figure, set-up) -> ratio.
+# What shall be reached: (figure, set-up) -> ratio.
 TARGETS = {
     ("share-consume records/s", "four processes"): 1.0,
     ("share-consume records/s", "single process"): 1.5,
     ("commit_sync per record /s", "four processes"): 1.5,
     ("commit_sync per record /s", "single process"): 1.5,
+    ("share-consume records/s", "attached, four processes"): 0.7,
+    ("share-consume records/s", "attached, single process"): 0.7,
+    ("commit_sync per record /s", "attached, four processes"): 0.5,
+    ("commit_sync per record /s", "attached, single process"): 0.5,
 }
 
 
@@ -85,6 +96,8 @@ def run(systems: Systems, rounds: int, scenarios: list[str], sizes: Sizes) -> Sa
         }
 
         def sample(system: str, scenario: str) -> dict[str, float]:
+            if system == DIRECT and scenario not in OF_ORDINARY_CLIENTS:
+                return {}
             before_ms = _processor_ms(running[system])
             figures = ALL_SCENARIOS[scenario](running[system].bootstrap, sizes)
             return {**figures, f"{scenario} servers' CPU_ms": _processor_ms(running[system]) - before_ms}

@@ -29,7 +29,10 @@ def description_of_run(rounds: int) -> dict[str, str]:
 
 
 def table(samples: Samples, baseline: str, systems: Sequence[str]) -> str:
-    """A row for each figure: median [quartiles] of each system, and the ratio to the baseline of the same round."""
+    """A row for each figure: median [quartiles] of each system, and the ratio to the baseline of the same round.
+
+    A system that a figure does not apply to has a dash.
+    """
     others = [system for system in systems if system != baseline]
     lines = [
         "| figure | " + " | ".join([baseline, *(text for system in others for text in (system, "ratio"))]) + " |",
@@ -38,6 +41,9 @@ def table(samples: Samples, baseline: str, systems: Sequence[str]) -> str:
     for figure, by_system in samples.items():
         cells = [figure, _shown(spread(by_system[baseline]))]
         for system in others:
+            if system not in by_system:
+                cells += ["-", "-"]
+                continue
             found = spread(ratios(figure, by_system[system], by_system[baseline]))
             cells += [
                 _shown(spread(by_system[system])),
@@ -50,7 +56,7 @@ def table(samples: Samples, baseline: str, systems: Sequence[str]) -> str:
 def verdicts(samples: Samples, baseline: str, targets: Targets) -> Iterator[tuple[bool, str]]:
     """Whether each target that was measured is reached by the median ratio, and a line that says so."""
     for (figure, system), target in targets.items():
-        if figure in samples:
+        if system in samples.get(figure, {}):
             found = spread(ratios(figure, samples[figure][system], samples[figure][baseline])).median
             is_reached = found >= target
             yield (

@@ -72,6 +72,14 @@ def test_the_table_has_every_figure_with_its_quartiles_and_the_median_of_the_rat
     ]
 
 
+def test_a_figure_that_does_not_apply_to_a_system_is_a_dash_and_judges_nothing() -> None:
+    samples = {"share-consume records/s": {"kafka": [100.0], "ours": [200.0]}}
+    assert report.table(samples, "kafka", ["kafka", "direct", "ours"]).splitlines()[-1] == (
+        "| share-consume records/s | 100 [100 to 100] | - | - | 200 [200 to 200] | **x2.00** [2.00 to 2.00] |"
+    )
+    assert list(report.verdicts(samples, "kafka", {("share-consume records/s", "direct"): 1.0})) == []
+
+
 def test_a_target_is_judged_by_the_median_ratio() -> None:
     samples = {"produce records/s": {"kafka": [100.0, 100.0, 100.0], "ours": [300.0, 90.0, 90.0]}}
     targets = {("produce records/s", "ours"): 1.0, ("not measured /s", "ours"): 1.0}
