@@ -2,7 +2,7 @@
 
 They are below those that the system draws for itself (Linux: 32768 and above) and below those that `kshare up` draws
 for its roles, so nobody else comes to one meanwhile; and each is given once, whichever test process asks, until all
-were.
+were. The FOLLOWING ones after each are given to nobody: a gateway in mode proxy opens them for the cluster's brokers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 from support.environment.installation import alone, cache_folder
 
 PORTS = range(10_000, 20_000)
+FOLLOWING = 4
 
 
 def free_port() -> int:
@@ -22,8 +23,8 @@ def free_port() -> int:
         place = (int(text) if text.isdigit() else PORTS.start) - PORTS.start
         for offset in range(len(PORTS)):
             port = PORTS[(place + offset) % len(PORTS)]
-            if _is_free(port):
-                counter.write_text(str(port + 1))
+            if all(_is_free(each) for each in range(port, port + 1 + FOLLOWING)):
+                counter.write_text(str(port + 1 + FOLLOWING))
                 return port
     raise RuntimeError(f"all ports from {PORTS.start} to {PORTS.stop - 1} are taken")
 
