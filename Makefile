@@ -40,9 +40,12 @@ QUICK_TESTS := tests/unit tests/contract tests/model tests/simulation \
 test: setup
 	$(BIN)/python -m pytest $(TEST) $(QUICK_TESTS)
 
-# The whole test suite, which a change has to pass: make test, then everything else.
+# The whole test suite, which a change has to pass: make test, then everything else. Tests that measure seconds come last
+# and one by one: among the others each would wait until those that run have ended, while nothing new begins.
+BEYOND_QUICK := $(addprefix --ignore=,$(QUICK_TESTS))
 test-all: test
-	$(BIN)/python -m pytest -m "not large_image and not attached_faults" $(TEST) $(addprefix --ignore=,$(QUICK_TESTS))
+	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults" $(TEST) $(BEYOND_QUICK)
+	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults" -n 0 $(BEYOND_QUICK)
 
 # Killed, paused and added processes and brokers, with kshare in front of an existing cluster; takes about 6 minutes.
 ATTACHED_FAULTS := $(addprefix tests/e2e/attach/test_,lost_brokers.py paused_owners.py scaling.py started_elsewhere.py)
