@@ -92,7 +92,8 @@ def run(systems: Systems, rounds: int, scenarios: list[str], sizes: Sizes) -> Sa
     """All systems run from the first sample to the last; only one of them works at a time."""
     with tempfile.TemporaryDirectory(prefix="kshare-bench-") as folder, ExitStack() as started:
         running = {
-            name: started.enter_context(start(Path(folder) / name.replace(" ", "-"))) for name, start in systems.items()
+            name: started.enter_context(start(Path(folder) / str(number)))  # a comma would part two log.dirs
+            for number, (name, start) in enumerate(systems.items(), 1)
         }
 
         def sample(system: str, scenario: str) -> dict[str, float]:
