@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 _FENCE = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -34,7 +35,10 @@ def tree_of(command: object) -> CommandTree:
     """The names of a typer command and of all below it."""
     assert isinstance(command, TyperGroup | TyperCommand), command
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    below = command.commands if isinstance(command, TyperGroup) else {}
+    below: dict[str, object] = {}
+    if isinstance(command, TyperGroup):
+        context = typer.Context(command)
+        below = {name: command.get_command(context, name) for name in command.list_commands(context)}
     return CommandTree(frozenset({"--help", *options}), {name: tree_of(one) for name, one in below.items()})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -134,3 +135,14 @@ def test_lines_reach_the_console_in_order(capsys: pytest.CaptureFixture[str]) ->
         console.write(str(number))
     console.close()
     assert capsys.readouterr().out.split() == [str(number) for number in range(100)]
+
+
+def test_a_command_imports_what_it_needs_only() -> None:
+    """What the others need takes longer to import than most commands take."""
+    script = "import sys; from kshare.main import main; sys.argv = ['kshare', 'topics', '--help']; main()"
+    printed = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", script], check=True, capture_output=True, text=True
+    )
+    imported = {line.rsplit("|", 1)[-1].strip() for line in printed.stderr.splitlines()}
+    assert "kshare.commands.topics" in imported
+    assert not {"grpc", "aiokafka", "structlog", "pyarrow", "h2", "kshare_gateway", "kshare_rpc"} & imported

@@ -1,4 +1,7 @@
-"""The `kshare` command line: registers all commands. Options of a command group stand in its `command_line` module."""
+"""The `kshare` command line: commands about all roles. `commands_on_demand` names the modules of the others.
+
+What a command needs is imported when it runs, since all of it takes longer to import than most commands take.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +10,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from kshare.attach.command import AttachOptions, run_attach
-from kshare.attach.examination import ExaminedCluster, check_cluster
-from kshare.client_properties import read_properties
 from kshare.command_options import ATTACHED, LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
-from kshare.commands.audit import audit
-from kshare.commands.groups.command_line import groups_app
-from kshare.commands.metrics import description
-from kshare.commands.nodes import show_nodes
-from kshare.commands.partitions_command_line import partitions_app
-from kshare.commands.records_command_line import consume, peek, produce
-from kshare.commands.redrive import redrive
-from kshare.commands.report import report
-from kshare.commands.state.command_line import state_app
-from kshare.commands.state.coordinator_address import coordinator_address
-from kshare.commands.topics_command_line import topics_app
-from kshare.demo.command import DEFAULT_ORDERS, run_demo
-from kshare.detach.command_line import detach
+from kshare.commands_on_demand import CommandsOnDemand
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.migrate.command_line import migrate
-from kshare.output import stdout_console
-from kshare.up.command import UpOptions, run_up
+
+DEFAULT_ORDERS = 4_000
 
 app = typer.Typer(
     name="kshare",
+    cls=CommandsOnDemand,
     help="Queues over the Kafka protocol: share groups (KIP-932).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(topics_app, name="topics")
-app.add_typer(groups_app, name="groups")
-app.add_typer(partitions_app, name="partitions")
-app.add_typer(state_app, name="state")
-app.command()(produce)
-app.command()(consume)
-app.command()(peek)
-app.command()(audit)
-app.command()(redrive)
-app.command()(report)
-app.command()(migrate)
-app.command()(detach)
 
 
 @app.command()
@@ -83,6 +58,8 @@ def up(
     ] = None,
 ) -> None:
     """Starts all roles on this machine and keeps them running until Ctrl-C."""
+    from kshare.up.command import UpOptions, run_up
+
     run_up(
         UpOptions(
             data_dir=data_dir,
@@ -136,6 +113,10 @@ def attach(
     First it examines the cluster: warnings are printed, and the exit code is 1 if kshare cannot work with it. A topic
     of kshare's is made, written and deleted again for that. Runs until Ctrl-C.
     """
+    from kshare.attach.command import AttachOptions, run_attach
+    from kshare.attach.examination import ExaminedCluster, check_cluster
+    from kshare.output import stdout_console
+
     if check:
         can_work = check_cluster(ExaminedCluster(bootstrap, config), stdout_console())
     else:
@@ -161,6 +142,8 @@ def metrics(
     ] = False,
 ) -> None:
     """Describes the metrics that the roles serve at /metrics."""
+    from kshare.commands.metrics import description
+
     if not describe:
         raise CommandFailed("--describe is missing; a running role serves /metrics (--metrics-listen)", BAD_USE)
     typer.echo(description(), nl=False)
@@ -171,6 +154,10 @@ def demo(
     orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders.")] = DEFAULT_ORDERS,
 ) -> None:
     """Runs a demo: orders, workers that crash, release and reject, and an account of every order."""
+    from rich.console import Console
+
+    from kshare.demo.command import run_demo
+
     if not run_demo(Console(), orders=orders):
         raise CommandFailed("the demo's account does not add up: an order is missing or was processed twice")
 
@@ -184,6 +171,11 @@ def nodes(
     command_config: CommandConfig = None,
 ) -> None:
     """Shows all nodes: role, id, epoch, address and lease."""
+    from kshare.client_properties import read_properties
+    from kshare.commands.nodes import show_nodes
+    from kshare.commands.state.coordinator_address import coordinator_address
+    from kshare.output import stdout_console
+
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     show_nodes(address, stdout_console(), as_json=as_json)
 

@@ -30,7 +30,6 @@ from kshare.demo.processes import Processes
 from kshare.demo.worker import CRASHING, REJECTING, RELEASING, STEADY
 from kshare.failure import CommandFailed
 
-DEFAULT_ORDERS = 4_000
 PRODUCE_S = 8.0
 START_S = 40.0
 ORDERS_S = 60.0
