@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kshare_core.delivery_history import EventType
-from support.simulation.plan import draw_plan
+from support.simulation.cluster import EMBEDDED, KAFKA
+from support.simulation.plan import DRAW_PLAN, draw_plan
 from support.simulation.rules.delivery_history import HistoryRun, problems_of
 from support.simulation.scenario import SeedRun
 
@@ -32,9 +33,9 @@ def test_without_faults_everything_is_told(seed: int) -> None:
     assert rules.counts[EventType.ACCEPTED] and rules.counts[EventType.ACQUIRED]
 
 
-@pytest.mark.parametrize("seed", [5, 6, 7])
-def test_with_faults_what_is_told_is_true(seed: int) -> None:
-    run = HistoryRun(replace(draw_plan(seed), fault_count=10))
+@pytest.mark.parametrize(("engine", "seed"), [(EMBEDDED, 5), (EMBEDDED, 6), (EMBEDDED, 7), (KAFKA, 1), (KAFKA, 2)])
+def test_with_faults_what_is_told_is_true(engine: str, seed: int) -> None:
+    run = HistoryRun(replace(DRAW_PLAN[engine](seed), fault_count=10))
     outcome = run.run()
     assert not outcome.failed, outcome.report()
     rules = problems_of(run, may_lose=True)

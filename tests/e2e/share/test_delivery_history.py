@@ -42,9 +42,12 @@ from support.clients.delivery_history import (
     short,
     wait_for_events,
 )
+from support.clusters.engines import TestEngine, engine_of_tests
 from support.clusters.kshare_cluster import KshareCluster
 
 ON = {**SETTINGS, **HISTORY_ON}
+ENABLED = {"errors_deadletterqueue_group_enable": "true"} if engine_of_tests() is TestEngine.EMBEDDED else {}
+"""Configs of a dead-letter topic. An existing cluster does not know this one, and all its topics may receive."""
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +69,17 @@ unloaded = unloaded_times(1)
 
 
 def test_each_outcome_is_told_in_order(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap), new_group(bootstrap, delivery_count_limit="2")
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+    topic, group = new_topic(records_at), new_group(bootstrap, delivery_count_limit="2")
     timestamp_ms = time.time_ns() // 1_000_000 - 5_000
-    produce(bootstrap, topic, ["a", "b", "c", "d"], timestamp_ms=timestamp_ms)
+    produce(records_at, topic, ["a", "b", "c", "d"], timestamp_ms=timestamp_ms)
     with Reader(bootstrap, group, topic) as reader:
         for message, kind in zip(reader.take(), (ACCEPT, RELEASE, REJECT, RELEASE), strict=True):
             reader.consumer.acknowledge(message, kind)
         assert reader.commit() == {}
         assert [message.offset() for message in reader.take()] == [1, 3]
         reader.settle(RELEASE)
-    records = wait_for_events(bootstrap, group, topic, unloaded)
+    records = wait_for_events(records_at, group, topic, unloaded)
     assert shorts(records) == [
         ("loaded", 0, "earliest"),
         ("acquired", 0, 3, 1, None),
@@ -110,17 +113,17 @@ def test_each_outcome_is_told_in_order(cluster: KshareCluster) -> None:
 
 
 def test_locks_that_run_out_and_sessions_that_end(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap), new_group(bootstrap, record_lock_duration_ms="1000")
-    produce(bootstrap, topic, ["a"])
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+    topic, group = new_topic(records_at), new_group(bootstrap, record_lock_duration_ms="1000")
+    produce(records_at, topic, ["a"])
     with Reader(bootstrap, group, topic) as reader:
         reader.take()
-        wait_for_events(bootstrap, group, topic, lambda events: any(one.event is EventType.EXPIRED for one in events))
+        wait_for_events(records_at, group, topic, lambda events: any(one.event is EventType.EXPIRED for one in events))
     set_group(bootstrap, group, record_lock_duration_ms="30000")
     with Reader(bootstrap, group, topic) as reader:
         reader.take()
     records = wait_for_events(
-        bootstrap, group, topic, lambda events: any(event.reason == "session_ended" for event in events)
+        records_at, group, topic, lambda events: any(event.reason == "session_ended" for event in events)
     )
     told = [one for one in shorts(records) if one[0] in ("acquired", "expired", "released")]
     assert told == [
@@ -135,18 +138,18 @@ def test_locks_that_run_out_and_sessions_that_end(cluster: KshareCluster) -> Non
 
 
 def test_dead_letters_are_told_when_they_are_stored(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
     letters = f"dlq.{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, letters, 1, errors_deadletterqueue_group_enable="true")
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
+    create_topic(records_at, letters, 1, **ENABLED)
+    topic, group = new_topic(records_at), new_group(bootstrap)
     alter_group(bootstrap, group, {"errors.deadletterqueue.topic.name": letters})
-    produce(bootstrap, topic, ["a", "b", "c"])
+    produce(records_at, topic, ["a", "b", "c"])
     with Reader(bootstrap, group, topic) as reader:
         for message, kind in zip(reader.take(), (ACCEPT, REJECT, REJECT), strict=True):
             reader.consumer.acknowledge(message, kind)
         assert reader.commit() == {}
         records = wait_for_events(
-            bootstrap, group, topic, lambda events: any(event.start_offset == 3 for event in events)
+            records_at, group, topic, lambda events: any(event.start_offset == 3 for event in events)
         )
     assert shorts(records)[2:] == [
         ("accepted", 0, 0, 1, None),
@@ -160,13 +163,38 @@ def test_dead_letters_are_told_when_they_are_stored(cluster: KshareCluster) -> N
     assert letter.dead_letter_topic == letters
 
 
-def test_clients_read_the_topic_and_change_nothing_but_its_configs(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, ["a"])
+def tell_something(cluster: KshareCluster) -> None:
+    """The history has records afterwards."""
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+    topic, group = new_topic(records_at), new_group(bootstrap)
+    produce(records_at, topic, ["a"])
     with Reader(bootstrap, group, topic) as reader:
         reader.accept(1)
-    wait_for_events(bootstrap, group, topic, unloaded)
+    wait_for_events(records_at, group, topic, unloaded)
+
+
+def test_administrators_alter_the_configs_with_which_it_was_made(cluster: KshareCluster) -> None:
+    tell_something(cluster)
+    admin = AdminClient({"bootstrap.servers": cluster.records_bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, HISTORY_TOPIC)
+
+    def value(name: str) -> str | None:
+        described = admin.describe_configs([resource])
+        (configs,) = [future.result(20) for future in described.values()]
+        found: str | None = configs[name].value
+        return found
+
+    assert (value("cleanup.policy"), value("retention.ms")) == ("delete", "604800000")
+    change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, HISTORY_TOPIC, incremental_configs=[change])
+    admin.incremental_alter_configs([changed])[changed].result(20)
+    wait_for(lambda: value("retention.ms") == "3600000", "the config")
+    assert len(admin.list_topics(timeout=20).topics[HISTORY_TOPIC].partitions) == 2
+
+
+def test_clients_change_nothing_but_its_configs(cluster: KshareCluster) -> None:
+    tell_something(cluster)
+    bootstrap = cluster.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
     errors: list[str] = []
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -181,42 +209,32 @@ def test_clients_read_the_topic_and_change_nothing_but_its_configs(cluster: Ksha
     for attempt in attempts:
         with pytest.raises(KafkaException, match="INVALID_REQUEST"):
             attempt().result(20)
-    resource = ConfigResource(
-        ResourceType.TOPIC,
-        HISTORY_TOPIC,
-        incremental_configs=[ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)],
-    )
-    admin.incremental_alter_configs([resource])[resource].result(20)
-    described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, HISTORY_TOPIC)])
-    (configs,) = [future.result(20) for future in described.values()]
-    wait_for(lambda: configs["retention.ms"].value in ("3600000", "604800000"), "the config")
-    assert configs["cleanup.policy"].value == "delete"
 
 
 def test_groups_that_read_the_history_are_not_in_the_history(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, group, watchers = new_topic(bootstrap), new_group(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, ["a"])
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+    topic, group, watchers = new_topic(records_at), new_group(bootstrap), new_group(bootstrap)
+    produce(records_at, topic, ["a"])
     with Reader(bootstrap, group, topic) as reader:
         reader.accept(1)
-    wait_for_events(bootstrap, group, topic, unloaded)
+    wait_for_events(records_at, group, topic, unloaded)
     with Reader(bootstrap, watchers, HISTORY_TOPIC) as reader:
         assert reader.accept(1)
-    produce(bootstrap, topic, ["b"])
+    produce(records_at, topic, ["b"])
     with Reader(bootstrap, group, topic) as reader:
         reader.accept(1)
-    wait_for_events(bootstrap, group, topic, unloaded_times(2))
-    assert [record for record in read_history(bootstrap) if record.group == watchers] == []
+    wait_for_events(records_at, group, topic, unloaded_times(2))
+    assert [record for record in read_history(records_at) if record.group == watchers] == []
 
 
 def test_the_number_of_an_event_goes_on_when_the_share_partition_comes_back(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+    topic, group = new_topic(records_at), new_group(bootstrap)
     for number in (1, 2):
-        produce(bootstrap, topic, ["a"])
+        produce(records_at, topic, ["a"])
         with Reader(bootstrap, group, topic) as reader:
             reader.accept(1)
-        records = wait_for_events(bootstrap, group, topic, unloaded_times(number))
+        records = wait_for_events(records_at, group, topic, unloaded_times(number))
     assert [record.sequence for record in records] == [
         sum(len(before.events) for before in records[:index]) for index in range(len(records))
     ]
@@ -225,19 +243,19 @@ def test_the_number_of_an_event_goes_on_when_the_share_partition_comes_back(clus
 
 
 def test_a_leader_that_was_killed_leaves_a_gap_that_loaded_closes(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, ["a", "b", "c"])
+    bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+    topic, group = new_topic(records_at), new_group(bootstrap)
+    produce(records_at, topic, ["a", "b", "c"])
     with Reader(bootstrap, group, topic) as reader:
         messages = reader.take()
         for message, kind in zip(messages, (RELEASE, ACCEPT, RELEASE), strict=True):
             reader.consumer.acknowledge(message, kind)
         assert reader.commit() == {}
-        wait_for_events(bootstrap, group, topic, lambda events: any(e.event is EventType.RELEASED for e in events))
+        wait_for_events(records_at, group, topic, lambda events: any(e.event is EventType.RELEASED for e in events))
         cluster.wait_until_gone(cluster.kill_role("leader"))
     with Reader(bootstrap, group, topic) as reader:
         reader.accept(2)
-    records = wait_for_events(bootstrap, group, topic, lambda events: any(e.start_offset == 3 for e in events))
+    records = wait_for_events(records_at, group, topic, lambda events: any(e.start_offset == 3 for e in events))
     first, *_ = records
     later = [record for record in records if record.incarnation != first.incarnation]
     assert all(record.incarnation > first.incarnation for record in later)
@@ -261,17 +279,17 @@ def test_a_full_buffer_loses_events_and_nothing_else(tmp_path: Path) -> None:
     """There is room for a few events; what comes while they are on their way is dropped."""
     settings = {**ON, "kshare.delivery.history.buffer.bytes": "500"}
     with KshareCluster(tmp_path, settings, single_process=True) as cluster:
-        bootstrap = cluster.bootstrap
-        topic, group = new_topic(bootstrap), new_group(bootstrap)
+        bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
+        topic, group = new_topic(records_at), new_group(bootstrap)
         with Reader(bootstrap, group, topic) as reader:
             for index in range(20):
-                produce(bootstrap, topic, [str(index)], settings={"linger.ms": 0})
+                produce(records_at, topic, [str(index)], settings={"linger.ms": 0})
                 assert len(reader.accept(1)) == 1
         log = cluster.wait_for_log("delivery events were dropped")
         assert "kshare.delivery.history.buffer.bytes" in log
-        produce(bootstrap, topic, ["last"])
+        produce(records_at, topic, ["last"])
         with Reader(bootstrap, group, topic) as reader:
             reader.accept(1)
-            wait_for(lambda: has_a_gap(of_share_partition(read_history(bootstrap), group, topic)), "missing numbers")
-        records = of_share_partition(read_history(bootstrap), group, topic)
+            wait_for(lambda: has_a_gap(of_share_partition(read_history(records_at), group, topic)), "missing numbers")
+        records = of_share_partition(read_history(records_at), group, topic)
     assert all(len(record.events) <= 4 for record in records)

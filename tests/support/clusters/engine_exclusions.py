@@ -36,6 +36,11 @@ EXCLUSIONS = (
         BOTH,
         "the topics of a cluster may receive dead letters unless kshare is told otherwise",
     ),
+    Exclusion(
+        "tests/e2e/share/test_delivery_history.py::test_clients_change_nothing_but_its_configs",
+        BOTH,
+        "the cluster's ACLs say who may write, grow or delete the history's topic there",
+    ),
     Exclusion("tests/e2e/records/test_log_housekeeping.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/records/test_produced_batches_like_kafka.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/attacks/test_hostile_batches.py", BOTH, OF_THE_CLUSTER),

@@ -26,6 +26,7 @@ from kshare_wire.generated.requests.describe_configs import DescribeConfigsReque
 from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
 from kshare_wire.generated.requests.list_offsets import ListOffsetsRequest
+from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -53,6 +54,7 @@ from kshare_wire.generated.responses.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 from kshare_wire.generated.responses.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
@@ -122,6 +124,8 @@ class MemoryUpstream:
         self.topic_ids: dict[str, bytes] = {}
         """A topic that is made again gets another id."""
         self.leader_lookups = 0
+        self.authorized_operations = -(1 << 31)
+        """What the user may do with topics, as bits of AclOperation; -2^31 is not told."""
         self._versions = {key: VersionRange(0, highest) for key, highest in versions.items()}
         self._last_producer_id = 1000
         self._topics_made = 0
@@ -137,6 +141,7 @@ class MemoryUpstream:
             DescribeConfigsRequest: self._describe_configs,
             InitProducerIdRequest: self._init_producer_id,
             OffsetForLeaderEpochRequest: self._offset_for_leader_epoch,
+            MetadataRequest: self._metadata,
         }
 
     def _check_reachable(self) -> None:
@@ -370,11 +375,22 @@ class MemoryUpstream:
         (topic,) = request.topics
         exists = any(at.topic == topic.name for at in self.logs)
         code = error or (ErrorCode.TOPIC_ALREADY_EXISTS if exists else ErrorCode.NONE)
-        if not code:
+        if not code and not request.validate_only:
             self._topics_made += 1
             self.topic_ids[topic.name] = topic.name.encode()[:12].ljust(12) + self._topics_made.to_bytes(4)
             self.logs |= {Name(topic.name, partition): MemoryLog() for partition in range(topic.num_partitions)}
         return CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=code)])
+
+    def _metadata(self, request: MetadataRequest, error: int | None) -> MetadataResponse:
+        topics = [
+            MetadataResponseTopic(
+                name=each.name,
+                error_code=error or self._topic(each.name or "").error_code,
+                topic_authorized_operations=self.authorized_operations,
+            )
+            for each in request.topics or ()
+        ]
+        return MetadataResponse(topics=topics)
 
     def _delete_topics(self, request: DeleteTopicsRequest, error: int | None) -> DeleteTopicsResponse:
         (name,) = request.topic_names

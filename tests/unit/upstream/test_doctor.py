@@ -7,31 +7,36 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from kshare_core.delivery_history import HISTORY_TOPIC
 from kshare_core.errors import ErrorCode
 from kshare_upstream.doctor.examination import Examination, examine
 from kshare_upstream.doctor.findings import Diagnosis, Severity
+from kshare_upstream.port import UpstreamPartitionName
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
 from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
 from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
+from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
-from support.upstream.memory_upstream import KAFKA_3_9, MemoryUpstream
+from support.upstream.memory_upstream import KAFKA_3_9, MemoryLog, MemoryUpstream
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 BOOTSTRAP = "broker:9092"
 
 
-def examined(upstream: MemoryUpstream, *, step_ms: float = 1.0) -> Diagnosis:
+def examined(upstream: MemoryUpstream, *, step_ms: float = 1.0, has_history: bool = False) -> Diagnosis:
     """The diagnosis of a cluster whose every write takes `step_ms`."""
     clock = iter(range(1_000_000))
-    return asyncio.run(
-        examine(
-            upstream,
-            Examination(bootstrap=BOOTSTRAP, prefix="__kshare_", suffix="x1", now_ms=lambda: next(clock) * step_ms),
-        )
+    examination = Examination(
+        bootstrap=BOOTSTRAP,
+        prefix="__kshare_",
+        suffix="x1",
+        now_ms=lambda: next(clock) * step_ms,
+        has_history=has_history,
     )
+    return asyncio.run(examine(upstream, examination))
 
 
 def told(diagnosis: Diagnosis, severity: Severity) -> str:
@@ -153,3 +158,45 @@ def test_configs_that_may_not_be_read_are_a_warning() -> None:
 def test_slow_writes_are_a_warning() -> None:
     diagnosis = examined(MemoryUpstream(configs=SAFE), step_ms=25.0)
     assert "takes 25.00 ms" in told(diagnosis, Severity.WARNING)
+
+
+HISTORY_RIGHTS = (
+    "kafka-acls.sh --bootstrap-server broker:9092 --add --allow-principal User:KSHARE --operation Create "
+    f"--operation Describe --operation DescribeConfigs --operation Write --topic {HISTORY_TOPIC}"
+)
+
+
+def plant_hidden_history(upstream: MemoryUpstream) -> None:
+    upstream.flaws.errors[MetadataRequest] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def plant_forbidden_history(upstream: MemoryUpstream) -> None:
+    upstream.flaws.errors[CreateTopicsRequest] = [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def plant_read_only_history(upstream: MemoryUpstream) -> None:
+    upstream.logs[UpstreamPartitionName(HISTORY_TOPIC, 0)] = MemoryLog()
+    upstream.authorized_operations = 1 << 3 | 1 << 8 | 1 << 10  # READ, DESCRIBE, DESCRIBE_CONFIGS
+
+
+@pytest.mark.parametrize(
+    ("plant", "lacking"),
+    [(plant_hidden_history, "Describe"), (plant_forbidden_history, "Create"), (plant_read_only_history, "Write")],
+)
+def test_rights_that_the_history_lacks_are_a_warning(plant: Callable[[MemoryUpstream], None], lacking: str) -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    plant(upstream)
+    diagnosis = examined(upstream, has_history=True)
+    assert not diagnosis.is_refused
+    (finding,) = [each for each in diagnosis.of(Severity.WARNING) if "history" in each.text]
+    assert f"the user lacks {lacking} on topic {HISTORY_TOPIC}" in finding.text
+    assert finding.command == HISTORY_RIGHTS
+
+
+def test_the_history_is_examined_where_it_is_written_and_leaves_nothing_behind() -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    assert "history" not in told(examined(upstream), Severity.OK)
+    assert "can be written" in told(examined(upstream, has_history=True), Severity.OK)
+    assert upstream.logs == {}
+    upstream.logs[UpstreamPartitionName(HISTORY_TOPIC, 0)] = MemoryLog()
+    assert "can be written" in told(examined(upstream, has_history=True), Severity.OK), "operations are not told"

@@ -34,9 +34,9 @@ class _Append(NamedTuple):
 class _Way:
     """The batches on their way to one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, purpose: str) -> None:
         self.waiting: deque[_Append] = deque()
-        self.free = [f"produce-{number}" for number in range(REQUESTS_UNDER_WAY)]
+        self.free = [f"{purpose}-{number}" for number in range(REQUESTS_UNDER_WAY)]
         """Purposes of connections without a request under way."""
         self.busy: set[UpstreamPartitionName] = set()
         """Partitions with a batch under way: the next one waits for it, so that their order stays."""
@@ -63,11 +63,15 @@ class _Way:
 class SharedProduce:
     """Appends with acks=all; `timeout_ms` is how long a broker waits for the replicas.
 
-    `transactional_id` is that of all batches, if they are transactional.
+    `transactional_id` is that of all batches, if they are transactional. `purpose` begins the purposes of the
+    connections, which are shared with others that have the same.
     """
 
-    def __init__(self, upstream: Upstream, *, timeout_ms: int, transactional_id: str | None = None) -> None:
+    def __init__(
+        self, upstream: Upstream, *, timeout_ms: int, transactional_id: str | None = None, purpose: str = "produce"
+    ) -> None:
         self._upstream = upstream
+        self._purpose = purpose
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
         self._ways: dict[int, _Way] = {}
@@ -76,7 +80,9 @@ class SharedProduce:
     def append(self, node_id: int, at: UpstreamPartitionName, batch: bytes) -> asyncio.Future[PartitionProduceResponse]:
         """The broker's answer for one batch; as the port's requests, it may also raise ConnectionLost or NotServed."""
         answer: asyncio.Future[PartitionProduceResponse] = asyncio.get_running_loop().create_future()
-        way = self._ways.setdefault(node_id, _Way())
+        way = self._ways.get(node_id)
+        if way is None:
+            way = self._ways[node_id] = _Way(self._purpose)
         way.waiting.append(_Append(at, batch, answer))
         self._schedule(node_id, way)
         return answer

@@ -46,16 +46,23 @@ def durable_configs(replicas: int) -> dict[str, str]:
 
 
 async def create_topic(
-    upstream: Upstream, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]
+    upstream: Upstream,
+    name: str,
+    *,
+    partitions: int,
+    replicas: int,
+    configs: Mapping[str, str],
+    is_trial: bool = False,
 ) -> bool:
-    """Creates a topic; False if it exists. Refused."""
+    """Creates a topic; False if it exists. Refused. `is_trial`: the cluster says whether it would, and does nothing."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replicas,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
-    answer = await upstream.ask_controller(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), CREATE_TOPICS)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=is_trial)
+    answer = await upstream.ask_controller(request, CREATE_TOPICS)
     (result,) = answer.topics
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from kshare_core.errors import ErrorCode
+from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.generated.methods import CREATE_TOPICS
+from kshare_rpc.generated.methods import CREATE_TOPICS, LOOK_UP_TOPICS
 from kshare_rpc.network import CallFailed, Channel
 
 CREATE_TIMEOUT_MS = 10_000
+LOOK_UP_TIMEOUT_MS = 5_000
 CREATED_WAIT_MS = 5_000
 """How long to wait for a created topic to appear in the catalog; then the next attempt checks again."""
 
@@ -40,3 +42,23 @@ async def create_topic(
             raise TopicNotCreated(f"{what} {topic.name} cannot be created: {result.error_message}")
     if not await wait_for_version(answer.version, CREATED_WAIT_MS):
         raise TopicNotCreated(f"{what} {topic.name} was created, but is not in this leader's catalog yet")
+
+
+async def look_up_created_topic(
+    name: str,
+    what: str,
+    coordinator: Channel,
+    wait_for_version: Callable[[int, int], Awaitable[bool]],
+    view: Callable[[], CatalogView],
+) -> None:
+    """Has the coordinator take a topic that was created in the existing cluster into the catalog.
+
+    Returns when it is in this leader's catalog; TopicNotCreated.
+    """
+    request = coordinator_pb2.LookUpTopicsRequest(topic_names=[name])
+    try:
+        answer, _ = await coordinator.call(LOOK_UP_TOPICS, request, timeout_ms=LOOK_UP_TIMEOUT_MS)
+    except CallFailed as failure:
+        raise TopicNotCreated(f"{what} {name} was created; looking it up: {failure}") from failure
+    if not await wait_for_version(answer.version, CREATED_WAIT_MS) or name not in view().topics_by_name:
+        raise TopicNotCreated(f"{what} {name} was created, but is not in this leader's catalog yet")

@@ -63,17 +63,18 @@ def test_a_subscribed_topic_is_known_before_the_heartbeat_is_answered() -> None:
     run_virtually(main)
 
 
-def test_only_what_groups_need_is_asked_for() -> None:
+@pytest.mark.parametrize("has_history", [False, True])
+def test_only_what_groups_and_leaders_need_is_asked_for(has_history: bool) -> None:
     async def main() -> None:
         upstream = TopicsUpstream()
         upstream.put("orders", 1)
         upstream.put("unrelated", 1)
-        async with running(upstream) as cluster:
+        async with running(upstream, {"kshare.delivery.history.enable": str(has_history).lower()}) as cluster:
             await cluster.heartbeat("m", 0, ["orders", "__kshare_state", "not a topic"])
             await polls(2)
             assert list(topic_ids(cluster)) == ["orders"]
             asked = {name for names in upstream.asked for name in names}
-            assert asked == {"orders", HISTORY_TOPIC}
+            assert asked == {"orders", *([HISTORY_TOPIC] if has_history else [])}
 
     run_virtually(main)
 

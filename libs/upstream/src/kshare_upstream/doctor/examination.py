@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kshare_upstream.connection import NotServed
 from kshare_upstream.doctor.configs import examine_configs
 from kshare_upstream.doctor.findings import Diagnosis, Severity
+from kshare_upstream.doctor.history_topic import examine_history_topic
 from kshare_upstream.doctor.served_apis import examine_apis
 from kshare_upstream.doctor.trial import Trial, examine_by_trial
 from kshare_upstream.port import Upstream
@@ -26,6 +27,8 @@ class Examination:
     """Random, so that two examinations at once have topics of their own."""
     now_ms: Callable[[], float]
     """A monotonic clock."""
+    has_history: bool = False
+    """Whether the delivery history is to be written."""
 
 
 async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
@@ -48,6 +51,8 @@ async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
             now_ms=examination.now_ms,
         )
         await examine_by_trial(upstream, trial, diagnosis)
+        if examination.has_history:
+            await examine_history_topic(upstream, examination.bootstrap, trial.replicas, diagnosis)
     except NotServed as problem:
         diagnosis.add(Severity.REFUSAL, str(problem))
     return diagnosis

@@ -53,6 +53,7 @@ def check_cluster(options: ExaminedCluster, console: Console, *, only_bad_news: 
         prefix=configs.text("kshare.upstream.topic.prefix"),
         suffix=secrets.token_hex(4),
         now_ms=lambda: time.monotonic() * 1000,
+        has_history=configs.boolean("kshare.delivery.history.enable"),
     )
     try:
         diagnosis = asyncio.run(_examined(bootstrap, settings, examination))

@@ -57,6 +57,7 @@ class TopicMirror:
         self._network = network
         self._interval_ms = configs.integer("kshare.upstream.topics.refresh.interval.ms")
         self._prefix = configs.text("kshare.upstream.topic.prefix")
+        self._has_history = configs.boolean("kshare.delivery.history.enable")
         self._sightings = Sightings(lambda: random_topic_id(source))
         self._asked: dict[str, None] = {}
         """Names that the next round looks up."""
@@ -123,7 +124,7 @@ class TopicMirror:
 
     async def _round(self, asked: Sequence[str], *, is_poll: bool) -> None:
         state = self._core.state
-        missing = missing_names(state, self._prefix) if is_poll else []
+        missing = missing_names(state, self._prefix, has_history=self._has_history) if is_poll else []
         names = dict.fromkeys([*asked, *missing])
         if not self._core.has_catalog():
             if names:

@@ -1,4 +1,4 @@
-"""Names of topics that share groups need: those that members subscribe to, and those of dead letters."""
+"""Names of topics that share groups need: those that members subscribe to, of dead letters, and of the roles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ NAMES_LIMIT = 10_000
 """Names that are asked for at once; what exceeds them is asked for when others were found."""
 
 
-def missing_names(state: CoordinatorState, prefix: str) -> list[str]:
-    """Names that the groups of this coordinator need and the catalog does not have, at most NAMES_LIMIT."""
+def missing_names(state: CoordinatorState, prefix: str, *, has_history: bool) -> list[str]:
+    """Names that the groups of this coordinator need and the catalog does not have, at most NAMES_LIMIT.
+
+    `has_history`: leaders write the delivery history. Otherwise its topic is looked up only when a request names it,
+    since kshare's user need not be allowed to see it.
+    """
     names: dict[str, None] = {}
     for group in state.share_groups.values():
         for member in group.members.values():
@@ -22,7 +26,8 @@ def missing_names(state: CoordinatorState, prefix: str) -> list[str]:
     for texts in state.group_configs.values():
         if dead_letter_topic := texts.get(DEAD_LETTER_TOPIC, "").strip():
             names[dead_letter_topic] = None
-    return unknown_of(state, [*OF_ROLES, *names], prefix)[:NAMES_LIMIT]
+    of_roles = OF_ROLES if has_history else ()
+    return unknown_of(state, [*of_roles, *names], prefix)[:NAMES_LIMIT]
 
 
 def unknown_of(state: CoordinatorState, names: Iterable[str], prefix: str) -> list[str]:

@@ -31,23 +31,19 @@ from kshare_leader.dead_letters.port import ArchivingPartition
 from kshare_leader.dead_letters.source_copies import fetch_copies
 from kshare_leader.dead_letters.target import CannotStore
 from kshare_leader.machine.share_partition import ArchivingRun
+from kshare_leader.topic_creation import TopicNotCreated, look_up_created_topic
+from kshare_leader.upstream.message_limits import MessageLimits
 from kshare_leader.upstream.upstream_log import UNREACHABLE
 from kshare_rpc.catalog import CatalogView
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2
-from kshare_rpc.generated.methods import LOOK_UP_TOPICS
-from kshare_rpc.network import CallFailed, Channel
+from kshare_rpc.network import Channel
 from kshare_runtime.ports import Clock
 from kshare_upstream import partition_log
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
-from kshare_upstream.topics import MAX_MESSAGE_BYTES, create_topic, topic_config
+from kshare_upstream.topics import create_topic
 from kshare_upstream.transactional_producer import TransactionalProducer
 
-LOOK_UP_TIMEOUT_MS = 5_000
-CONFIG_KEPT_S = 60.0
-"""How long a topic's max.message.bytes is not asked for again, unless a batch was too large."""
 BROKERS_DEFAULT = -1
-_MAX_MESSAGE_BYTES = "max.message.bytes"
 
 
 class _Writer:
@@ -88,8 +84,7 @@ class ClusterTarget:
         self._notes = Notes(upstream, self._prefix, replicas, deadline_ms=APPEND_TIMEOUT_MS)
         self._writers: dict[SharePartitionKey, _Writer] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._limits: dict[str, tuple[int, float]] = {}
-        """max.message.bytes by topic, and when it was asked for."""
+        self._limits = MessageLimits(upstream)
 
     # Destinations
 
@@ -106,19 +101,10 @@ class ClusterTarget:
         )
 
     async def _max_message_bytes(self, topic: str) -> int:
-        now_s = asyncio.get_running_loop().time()
-        known = self._limits.get(topic)
-        if known is not None and now_s - known[1] < CONFIG_KEPT_S:
-            return known[0]
         try:
-            text = await topic_config(self._upstream, topic, _MAX_MESSAGE_BYTES)
-        except partition_log.Refused:  # kshare's principal may not describe it
-            text = None
+            return await self._limits.of(topic)
         except UNREACHABLE as error:
-            raise CannotStore(f"{_MAX_MESSAGE_BYTES} of topic {topic} cannot be asked for: {error}") from error
-        found = int(text) if text is not None else MAX_MESSAGE_BYTES
-        self._limits[topic] = (found, now_s)
-        return found
+            raise CannotStore(f"max.message.bytes of topic {topic} cannot be asked for: {error}") from error
 
     async def create(self, topic_name: str) -> None:
         try:
@@ -127,15 +113,12 @@ class ClusterTarget:
             )
         except UNREACHABLE as error:
             raise CannotStore(f"dead-letter topic {topic_name} cannot be created: {error}") from error
-        request = coordinator_pb2.LookUpTopicsRequest(topic_names=[topic_name])
         try:
-            answer, _ = await self._coordinator().call(LOOK_UP_TOPICS, request, timeout_ms=LOOK_UP_TIMEOUT_MS)
-        except CallFailed as failure:
-            raise CannotStore(f"dead-letter topic {topic_name} was created; looking it up: {failure}") from failure
-        if not await self._wait_for_version(answer.version, LOOK_UP_TIMEOUT_MS) or (
-            topic_name not in self._view().topics_by_name
-        ):
-            raise CannotStore(f"dead-letter topic {topic_name} was created, but is not in this leader's catalog yet")
+            await look_up_created_topic(
+                topic_name, "dead-letter topic", self._coordinator(), self._wait_for_version, self._view
+            )
+        except TopicNotCreated as failure:
+            raise CannotStore(str(failure)) from failure
 
     # Sources
 
@@ -180,7 +163,7 @@ class ClusterTarget:
             await writer.producer.commit({at: letters.batch, note_at: note_batch(key, changed, now_ms)})
         except partition_log.Refused as refused:
             if refused.code == ErrorCode.MESSAGE_TOO_LARGE:
-                self._limits.pop(destination.topic_name, None)
+                self._limits.forget(destination.topic_name)
             raise CannotStore(str(refused)) from refused
         except UNREACHABLE as error:
             raise CannotStore(str(error)) from error

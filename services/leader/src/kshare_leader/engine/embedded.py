@@ -9,6 +9,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.leader_target import LeaderTarget
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
+from kshare_leader.engine.history import ENABLE, NodeHistory
 from kshare_leader.engine.port import EngineSurroundings
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
@@ -20,7 +21,7 @@ from kshare_leader.handlers.produce import ProduceHandler
 from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
 from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.history.delivery_history import DeliveryHistory
-from kshare_leader.history.publisher import HistoryPublisher
+from kshare_leader.history.leader_target import LeaderHistoryTarget
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
@@ -39,7 +40,6 @@ class EmbeddedEngine:
     def __init__(self, node: EngineSurroundings) -> None:
         self._node = node
         self._maintenance: asyncio.Task[None] | None = None
-        self._publisher: HistoryPublisher | None = None
         self.store = node.environment.open_store(STORE_NAME)
         try:
             self._make_parts(node)
@@ -83,7 +83,7 @@ class EmbeddedEngine:
             report=node.report,
             metrics=node.metrics,
         )
-        self.history = self._new_history()
+        self._history = self._new_history()
         self._moves = PartitionReassignments(
             rows=rows,
             view=lambda: follower.view,
@@ -102,29 +102,22 @@ class EmbeddedEngine:
             node_id=settings.node_id,
         )
 
-    def _new_history(self) -> DeliveryHistory | None:
-        node = self._node
-        if not node.configs.boolean("kshare.delivery.history.enable"):
+    def _new_history(self) -> NodeHistory | None:
+        node, follower = self._node, self._node.follower
+        if not node.configs.boolean(ENABLE):
             return None
-        follower, environment = node.follower, node.environment
-        self._publisher = HistoryPublisher(
+        target = LeaderHistoryTarget(
             view=lambda: follower.view,
             channel=follower.channel,
             coordinator=lambda: follower.coordinator,
             wait_for_version=node.wait_for_version,
             configs=node.configs,
-            clock=environment.clock,
-            random=environment.random,
-            report=node.report,
-            counts=node.metrics.history,
         )
-        return DeliveryHistory(
-            buffer=self._publisher.buffer,
-            view=lambda: follower.view,
-            node_id=node.settings.node_id,
-            node_epoch=lambda: follower.node_epoch,
-            wall_now_ms=environment.clock.now_ms,
-        )
+        return NodeHistory(node, target)
+
+    @property
+    def history(self) -> DeliveryHistory | None:
+        return None if self._history is None else self._history.events
 
     def open(self) -> None:
         self._mending.start()
@@ -167,8 +160,8 @@ class EmbeddedEngine:
         await self._moves.stop()
 
     async def close_logs(self) -> None:
-        if self._publisher is not None:
-            await self._publisher.stop()
+        if self._history is not None:
+            await self._history.stop()
         await self._verifier.stop()
         self.logs.close()
 

@@ -1,7 +1,8 @@
 """The kafka engine: logs in an existing cluster, and nothing on this node's disk.
 
 It serves Fetch, for what gateways read ahead, ListOffsets and the share RPCs. Producers and administrators talk to the
-cluster. Dead letters are committed there (`dead_letters.cluster_target`); the delivery history is not written yet.
+cluster. Dead letters are committed there (`dead_letters.cluster_target`), and the delivery history is produced to it
+(`history.cluster_target`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.cluster_target import ClusterTarget
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import RememberedDeadLetters
+from kshare_leader.engine.history import ENABLE, NodeHistory
 from kshare_leader.engine.port import EngineSurroundings
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
+from kshare_leader.history.cluster_target import ClusterHistoryTarget
+from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.upstream.log_fetcher import FetchLimits
 from kshare_leader.upstream.upstream_logs import UpstreamLogs
 from kshare_rpc.catalog import CatalogView
 from kshare_upstream.port import OpenUpstream
-
-HISTORY_CONFIG = "kshare.delivery.history.enable"
 
 
 class KafkaEngine:
@@ -30,7 +32,6 @@ class KafkaEngine:
         configs = node.configs
         rack = configs["broker.rack"]
         self.store = None
-        self.history = None
         self._node = node
         self._upstream = open_upstream()
         self.logs = UpstreamLogs(
@@ -60,10 +61,27 @@ class KafkaEngine:
             report=node.report,
             metrics=node.metrics,
         )
+        self._history = self._new_history()
+
+    def _new_history(self) -> NodeHistory | None:
+        node, follower = self._node, self._node.follower
+        if not node.configs.boolean(ENABLE):
+            return None
+        target = ClusterHistoryTarget(
+            upstream=self._upstream,
+            view=lambda: follower.view,
+            coordinator=lambda: follower.coordinator,
+            wait_for_version=node.wait_for_version,
+            configs=node.configs,
+            report=node.report,
+        )
+        return NodeHistory(node, target)
+
+    @property
+    def history(self) -> DeliveryHistory | None:
+        return None if self._history is None else self._history.events
 
     def open(self) -> None:
-        if self._node.configs.boolean(HISTORY_CONFIG):
-            self._node.report(f"{HISTORY_CONFIG} has no effect with kshare.engine=kafka: no history is written")
         self.logs.start()
 
     def handlers(self) -> Sequence[object]:
@@ -92,6 +110,8 @@ class KafkaEngine:
         """The logs are read until the share-partitions are stopped."""
 
     async def close_logs(self) -> None:
+        if self._history is not None:
+            await self._history.stop()
         await self.logs.close()
 
     async def close(self) -> None:
