@@ -92,13 +92,24 @@ def test_a_cluster_with_sasl_and_acls(tmp_path: Path) -> None:
             "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
             f'sasl.jaas.config={JAAS} username="admin" password="admin-s3cret";\n'
         )
-        proposed = [line.strip() for line in output.splitlines() if line.strip().startswith("kafka-acls.sh")]
-        assert len(proposed) == 2, output
-        for command in proposed:
-            own = command.replace("User:KSHARE", "User:kshare")
-            run_as_printed(cluster, own, "--command-config", str(admin))
+
+        def grant(output: str, expected: int) -> None:
+            proposed = [line.strip() for line in output.splitlines() if line.strip().startswith("kafka-acls.sh")]
+            assert len(proposed) == expected, output
+            for command in proposed:
+                own = command.replace("User:KSHARE", "User:kshare")
+                run_as_printed(cluster, own, "--command-config", str(admin))
+
+        grant(output, 2)
         code, output, errors = check(cluster.bootstrap, config)
-        assert (code, errors) == (0, ""), output
+        assert (code, errors) == (0, "") and "history" not in output, output
+        with config.open("a") as file:
+            file.write("kshare.delivery.history.enable=true\n")
+        code, output, errors = check(cluster.bootstrap, config)
+        assert (code, errors) == (0, "") and "the user lacks Describe on topic __share_delivery_history" in output
+        grant(output, 1)
+        code, output, errors = check(cluster.bootstrap, config)
+        assert (code, errors) == (0, "") and "history can be written" in output, output
         wrong = tmp_path / "wrong.properties"
         wrong.write_text(config.read_text().replace("kshare-s3cret", "another"))
         code, output, errors = check(cluster.bootstrap, wrong)
