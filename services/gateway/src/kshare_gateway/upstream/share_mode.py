@@ -27,7 +27,7 @@ OWN = (
     *(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.LIST_OFFSETS),
 )
 """What the rows of the embedded engine serve; leaders find offsets in the cluster's logs."""
-AS_UPSTREAM = (METADATA_OF_GATEWAYS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
+AS_UPSTREAM = (DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
 RELAYED = frozenset(
     {
         *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS),
@@ -52,7 +52,7 @@ REFUSED_TO_ALL = Access(open_to_all="it is refused whoever asks")
 
 def share_routes(bootstrap: str) -> Routes:
     """`bootstrap` is the cluster's address, for those that have to go there."""
-    rows = [*(SERVED_APIS[key] for key in OWN), API_VERSIONS, *AS_UPSTREAM]
+    rows = [*(SERVED_APIS[key] for key in OWN), API_VERSIONS, METADATA_OF_GATEWAYS, *AS_UPSTREAM]
     rows += [_refused(SERVED_APIS[key], bootstrap) for key in REFUSED]
     return Routes(
         handlers={int(row.api_key): row for row in rows},

@@ -14,6 +14,7 @@ from kshare_gateway.handlers.groups import find_coordinator as local_coordinator
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, served_api
+from kshare_gateway.upstream.handlers.topic_ids import ask_for_metadata
 from kshare_rpc.catalog import ClientEndpoint
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_cluster import DescribeClusterRequest
@@ -28,7 +29,7 @@ BY_THE_CLUSTER = Access(open_to_all="the cluster answers as to this client")
 
 
 async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    answer = await context.cluster.ask(request, VersionRange(0, context.version))
+    answer = await ask_for_metadata(context, request)
     endpoints = await _endpoints(context, (broker.node_id for broker in answer.brokers))
     answer.brokers = [
         MetadataResponseBroker(

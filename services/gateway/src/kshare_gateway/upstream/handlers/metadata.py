@@ -15,6 +15,7 @@ from kshare_gateway.handlers.admin import metadata as local_metadata
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ResponseSize, served_api
 from kshare_gateway.upstream.handlers.broker_addresses import BY_THE_CLUSTER
+from kshare_gateway.upstream.handlers.topic_ids import ask_for_metadata
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.metadata import MetadataRequest
@@ -25,7 +26,7 @@ PARTITIONS_AT_ONCE = 1_000
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    answer = await context.cluster.ask(request, VersionRange(0, context.version))
+    answer = await ask_for_metadata(context, request)
     gateway = context.gateway
     brokers = metadata_brokers(context)
     leaders = gateway.client_brokers(context.listener)
