@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.clients.administration import read_from_earliest
 from support.clusters.engines import TestEngine
-from support.clusters.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import COMMAND, KshareCluster
 from support.kafka.existing_cluster import ExistingCluster
 from support.kafka.java_clients import JavaClients, JavaRecord
 from support.kafka.tools import ToolRuns
@@ -95,6 +97,13 @@ def test_brokers_keep_their_ids_and_have_addresses_here(clusters: tuple[str, str
     addresses = {(broker.host, broker.port) for broker in here.brokers.values()}
     assert len(addresses) == brokers
     assert not addresses & {(broker.host, broker.port) for broker in there.brokers.values()}
+
+
+def test_commands_find_the_roles_through_the_proxy(clusters: tuple[str, str, int]) -> None:
+    command = [COMMAND, "nodes", "--json", "--bootstrap", clusters[0]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    roles = {node["role"] for node in json.loads(done.stdout)["nodes"]}
+    assert roles == {"coordinator", "gateway", "leader", "share-coordinator"}
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

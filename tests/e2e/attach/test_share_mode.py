@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 import uuid
@@ -213,6 +214,21 @@ def test_what_cannot_work_is_refused_with_what_to_change(cluster: KshareCluster,
     code, text = attach(cluster.records_bootstrap, "--config", str(config), "--listen", "127.0.0.1:0")
     assert code == REFUSED and "__kshare_state has 5 partitions, and kshare needs 7" in text
     assert "set share.coordinator.state.topic.num.partitions=5" in text
+
+
+def test_commands_find_the_roles_in_the_directory_of_an_attach(cluster: KshareCluster) -> None:
+    data_dir = str(cluster.folder / "data")
+    for where in (("--data-dir", data_dir), ("--bootstrap", cluster.bootstrap)):
+        done = subprocess.run(
+            [COMMAND, "nodes", "--json", *where], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
+        roles = {node["role"] for node in json.loads(done.stdout)["nodes"]}
+        assert roles == {"coordinator", "gateway", "leader", "share-coordinator"}
+    code, text = attach(cluster.records_bootstrap, "--data-dir", data_dir, "--listen", "127.0.0.1:0")
+    assert code == BAD_USE and f"data directory {data_dir} is in use" in text
+    assert not [path for path in Path(data_dir).rglob("*.properties") if "bootstrap" in path.read_text()], (
+        "the configuration, which may hold a password, does not stay"
+    )
 
 
 def test_up_with_the_engine_in_its_configuration_does_the_same(

@@ -126,9 +126,10 @@ class KshareCluster:
         config = self.folder / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         if self.upstream is None:
-            command = [str(self._command), "up", "--data-dir", str(self.folder / "data")]
+            command = [str(self._command), "up"]
         else:
             command = [str(self._command), "attach", self.upstream.bootstrap, "--mode", self._engine.mode]
+        command += ["--data-dir", str(self.folder / "data")]
         if "listeners" not in self._settings:
             command += ["--listen", self.bootstrap]
         command += ["--ready-file", str(self.ready_file), "--config", str(config)]

@@ -31,9 +31,12 @@ def test_a_leader_of_a_former_run_that_is_not_started(tmp_path: Path) -> None:
     for name in ("leader-2", "leader-3", "share-coordinator-2"):
         (tmp_path / name).mkdir()
     directory = DataDirectory(tmp_path)
-    warnings = _stores_left_out(directory, plan_cluster(directory, ANYWHERE, None, None, leaders=2))
+    plan = plan_cluster(directory, ANYWHERE, None, None, leaders=2)
+    warnings = _stores_left_out(directory, plan, process_configs({})[0])
     assert [warning.split()[0] for warning in warnings] == ["share-coordinator-2", "leader-3"]
     assert "records" in warnings[1] and "kshare.leaders is 2" in warnings[1]
+    in_a_cluster, _ = process_configs({"kshare.engine": "kafka"})
+    assert _stores_left_out(directory, plan, in_a_cluster) == [], "their data is in the cluster"
     directory.close()
 
 

@@ -40,6 +40,8 @@ Coordinator = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(envvar="KSHARE_DATA_DIR", help="The directory of a kshare up; its coordinator is used."),
+    typer.Option(
+        envvar="KSHARE_DATA_DIR", help="The directory of a kshare up or kshare attach; its coordinator is used."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -96,6 +96,13 @@ def attach(
     config: Annotated[
         Path | None, typer.Option(help="A property file with kshare.upstream.* (TLS, SASL) and configs of the roles.")
     ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory for logs, ports and certificates of this run, where commands with the same --data-dir "
+            "find its roles; it has no data. Default: a temporary one."
+        ),
+    ] = None,
     advertised: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The address in metadata responses, if not --listen.")
     ] = None,
@@ -108,7 +115,7 @@ def attach(
         ),
     ] = None,
 ) -> None:
-    """Serves share groups on the topics of an existing Kafka cluster, which keeps all data; no data directory.
+    """Serves share groups on the topics of an existing Kafka cluster, which keeps all data.
 
     First it examines the cluster: warnings are printed, and the exit code is 1 if kshare cannot work with it. A topic
     of kshare's is made, written and deleted again for that. Runs until Ctrl-C.
@@ -123,6 +130,7 @@ def attach(
         options = AttachOptions(
             bootstrap=bootstrap,
             config_file=config,
+            data_dir=data_dir,
             listen=listen,
             advertised=advertised,
             ready_file=ready_file,

@@ -1,7 +1,8 @@
 """`kshare attach BOOTSTRAP`: all roles in front of an existing cluster, which keeps the records and kshare's state.
 
-It examines the cluster, and then does what `kshare up` does, in a folder that is removed in the end: ports, logs and
-ready files of this run. A later attach, on any machine, goes on where this one ended.
+It examines the cluster, and then does what `kshare up` does, in a directory with ports, logs, ready files and
+certificates of this run. Without `--data-dir` the directory is temporary. A later attach, on any machine and in any
+directory, goes on where this one ended.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class AttachOptions:
 
     bootstrap: str
     config_file: Path | None
+    data_dir: Path | None
+    """Where commands find the roles of this run; None: a temporary directory."""
     listen: str | None
     advertised: str | None
     ready_file: Path | None
@@ -44,10 +47,11 @@ def run_attach(options: AttachOptions, console: Console) -> bool:
     if not check_cluster(ExaminedCluster(options.bootstrap, options.config_file), console, only_bad_news=True):
         return False
     with tempfile.TemporaryDirectory(prefix="kshare-attach-") as folder:
-        console.print(f"logs and ports of this run: {folder}", soft_wrap=True)
+        data_dir = Path(folder, "run") if options.data_dir is None else options.data_dir
+        console.print(f"logs and ports of this run, for --data-dir of commands: {data_dir}", soft_wrap=True)
         run_up(
             UpOptions(
-                data_dir=Path(folder),
+                data_dir=data_dir,
                 listen=options.listen,
                 advertised=options.advertised,
                 ready_file=options.ready_file,
@@ -68,7 +72,10 @@ def _check_mode(options: AttachOptions) -> None:
 
 
 def _written_configs(options: AttachOptions, folder: Path) -> Path:
-    """The file that the roles read: the user's configuration, and after it what attach decides."""
+    """The file that the roles read: the user's configuration, and after it what attach decides.
+
+    It is in the temporary folder: a --data-dir may be in use by another attach, and may stay.
+    """
     own = {ENGINE: KAFKA, METADATA_STORE: KAFKA, BOOTSTRAP_SERVERS: options.bootstrap}
     if options.mode is not None:
         own[MODE] = options.mode

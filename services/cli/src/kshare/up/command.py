@@ -95,7 +95,7 @@ def run_up(options: UpOptions) -> None:
         try:
             for name, address in plan.metrics.items():
                 console.write(f"metrics of {name}: http://{address}/metrics")
-            for warning in [*warnings, *_stores_left_out(directory, plan)]:
+            for warning in [*warnings, *_stores_left_out(directory, plan, configs)]:
                 console.write(f"warning: {warning}")
             prepare_cluster(configs, console.write)
             if options.single_process:
@@ -164,8 +164,10 @@ def _check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> N
         check_security(configs, listeners)
 
 
-def _stores_left_out(directory: DataDirectory, plan: ClusterPlan) -> list[str]:
-    """A warning for each share coordinator and leader of an earlier run that is not started."""
+def _stores_left_out(directory: DataDirectory, plan: ClusterPlan, configs: Configs) -> list[str]:
+    """A warning for each share coordinator and leader of an earlier run that is not started; none without stores."""
+    if configs.text(ENGINE) == KAFKA:
+        return []
     kinds = (
         (SHARE_COORDINATOR, plan.share_coordinators, "share-group state", SHARE_COORDINATORS),
         (LEADER, plan.leaders, "records", LEADERS),

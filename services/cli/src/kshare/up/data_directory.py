@@ -1,4 +1,4 @@
-"""The directory of `kshare up`: a lock, the roles' ports, stores, logs and ready files.
+"""The directory of `kshare up` and `kshare attach`: a lock, the roles' ports, stores, logs and ready files.
 
 lock                 held (flock) while a `kshare up` runs on the directory; its content is the process id
 ports.json           the ports of the last run, which are used again
@@ -42,7 +42,7 @@ class DataDirectory:
             owner = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             os.close(self._lock)
             raise CommandFailed(
-                f"data directory {path} is in use by another kshare up (pid {owner})", BAD_USE
+                f"data directory {path} is in use by another kshare up or attach (pid {owner})", BAD_USE
             ) from None
         os.truncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)

@@ -27,6 +27,7 @@ from kshare_leader.share.limits import (
     WAITING_FETCHES_LIMIT,
 )
 from kshare_leader.share.loading import StateLoader
+from kshare_leader.share.refused_loads import RefusedLoads
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_leader.share.state_store import ShareStateStore
 from kshare_leader.share.waiting_fetches import Waiter
@@ -69,6 +70,7 @@ class SharePartitionDirectory:
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
         self._waiting: dict[Waiter, None] = {}
+        self._refused_loads = RefusedLoads()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -141,6 +143,7 @@ class SharePartitionDirectory:
             wall_now_ms=self._wall_now_ms,
             report=about(key, self._report),
             counts=self.metrics.of_share_partition(key, log.high_watermark),
+            refused_loads=self._refused_loads,
         )
         served = ServedPartition(
             loader=loader,

@@ -17,6 +17,8 @@ WRITE_LAG_LIMIT_MS = 1_000
 RETRY_INTERVAL_MS = 50
 """The first back-off before a state RPC is retried; it doubles up to RETRY_INTERVAL_MAX_MS."""
 RETRY_INTERVAL_MAX_MS = 1_000
+REFUSED_LOADS_LIMIT = 10_000
+"""Share-partitions whose refused load is remembered for the back-off."""
 STATE_CALL_TIMEOUT_MS = 2_000
 """The timeout of one attempt of a state RPC; share.coordinator.write.timeout.ms limits all attempts together."""
 CATALOG_CALL_TIMEOUT_MS = 2_000

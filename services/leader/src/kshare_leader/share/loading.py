@@ -19,6 +19,7 @@ from kshare_leader.ports import TopicLog
 from kshare_leader.share.current_catalog import CurrentCatalog
 from kshare_leader.share.group_settings import GroupSettings
 from kshare_leader.share.limits import RETRY_INTERVAL_MAX_MS
+from kshare_leader.share.refused_loads import RefusedLoads
 from kshare_leader.share.start_offset import (
     SharePartitionState,
     Truncation,
@@ -55,6 +56,7 @@ class StateLoader:
         wall_now_ms: Callable[[], int],
         report: Callable[[str], None],
         counts: ShareCounts,
+        refused_loads: RefusedLoads,
     ) -> None:
         self.key = key
         self.leader_epoch = leader_epoch
@@ -65,9 +67,26 @@ class StateLoader:
         self._settings = settings
         self._wall_now_ms = wall_now_ms
         self._report = report
+        self._refused_loads = refused_loads
 
     async def load(self) -> LoadedState:
-        """The loaded state; raises KafkaError, for every problem, and has reported it."""
+        """The loaded state, after the back-off of earlier refusals; raises KafkaError and notes it for the back-off."""
+        pause_ms = self._refused_loads.pause_ms(self.key, self.leader_epoch, self._now_ms())
+        if pause_ms:
+            await asyncio.sleep(pause_ms / 1000)
+        try:
+            loaded = await self._reported_load()
+        except KafkaError:
+            self._refused_loads.refused(self.key, self.leader_epoch, self._now_ms())
+            raise
+        self._refused_loads.loaded(self.key)
+        return loaded
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    async def _reported_load(self) -> LoadedState:
+        """Raises KafkaError, for every problem, and has reported it."""
         try:
             return await self._load()
         except KafkaError as error:

@@ -99,7 +99,7 @@ def _result(
             )
         entries = describe(gateway, resource.resource_name)
         if resource.resource_type == BROKER and COORDINATOR_ADDRESS in (resource.configuration_keys or ()):
-            entries.append(_coordinator_entry(gateway))
+            entries.append(coordinator_entry(gateway))
     except KafkaError as error:
         return _refusal(resource, error)
     names = resource.configuration_keys
@@ -176,7 +176,8 @@ _DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[DescribeConfigsResourceR
 }
 
 
-def _coordinator_entry(gateway: Gateway) -> DescribeConfigsResourceResult:
+def coordinator_entry(gateway: Gateway) -> DescribeConfigsResourceResult:
+    """The config COORDINATOR_ADDRESS of a broker, which is in a response only if the request names it."""
     address = gateway.settings.coordinator_address
     return DescribeConfigsResourceResult(
         name=COORDINATOR_ADDRESS,

@@ -3,7 +3,9 @@
 Configs of groups whose names begin with `share.` or `errors.deadletterqueue.` are kshare's, all others are the
 cluster's. A topic's `errors.deadletterqueue.group.enable` is kshare's too; DescribeConfigs does not show it. A resource
 of a request with both kinds is divided; its result has the first error. Configs of consumer groups are shown where the
-cluster has configs of groups at all (Kafka 3.8). In mode share brokers are gateways, so their configs are kshare's.
+cluster has configs of groups at all (Kafka 3.8). In mode share brokers are gateways, so their configs are kshare's. In
+mode proxy they are the cluster's, and `kshare.coordinator.address` is added where a request names it, for kshare's
+commands.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from operator import attrgetter
 
 from kshare_gateway.handlers.admin import describe_configs as local_description
 from kshare_gateway.handlers.admin import incremental_alter_configs as local_alteration
+from kshare_gateway.handlers.admin.describe_configs import COORDINATOR_ADDRESS
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, served_api
@@ -43,6 +46,7 @@ async def describe_configs(context: RequestContext, request: DescribeConfigsRequ
     if theirs:
         part: DescribeConfigsRequest = request.replaced(resources=theirs)
         answer = await context.cluster.ask(part, VersionRange(1, context.version))
+        _add_coordinators(context, theirs, answer)
     if not asked_here:
         return answer
     part = request.replaced(resources=asked_here)
@@ -51,6 +55,20 @@ async def describe_configs(context: RequestContext, request: DescribeConfigsRequ
     others = [result for result in answer.results if result.resource_type != GROUP]
     merged = [_merged(result, of_cluster.get(result.resource_name)) for result in own]
     return DescribeConfigsResponse(results=[*others, *merged], throttle_time_ms=answer.throttle_time_ms)
+
+
+def _add_coordinators(
+    context: RequestContext, asked: Sequence[DescribeConfigsResource], answer: DescribeConfigsResponse
+) -> None:
+    """Adds COORDINATOR_ADDRESS to brokers of which it was asked, where the cluster allowed to read their configs."""
+    named = {
+        resource.resource_name
+        for resource in asked
+        if resource.resource_type == BROKER and COORDINATOR_ADDRESS in (resource.configuration_keys or ())
+    }
+    for result in answer.results:
+        if result.resource_type == BROKER and result.resource_name in named and not result.error_code:
+            result.configs = [*result.configs, local_description.coordinator_entry(context.gateway)]
 
 
 def _own_types(context: RequestContext) -> frozenset[int]:
