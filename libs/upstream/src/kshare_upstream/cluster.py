@@ -2,14 +2,26 @@
 
 There is one connection to each broker for each purpose, opened at the first request and again after it was lost. A
 purpose is a name: requests that wait at the broker have one of their own, because a broker answers in order.
+
+A broker may hang: it holds its connections open and answers nothing. When it has been silent for `silence_ms`, another
+broker is asked for the cluster's brokers. If the hung one is not among them any more, its connections are closed, so
+that requests go on at the new leaders instead of waiting for the request timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
-from kshare_upstream.connection import BrokerAddress, ClientSettings, Connection, ConnectionLost, open_connection
+from kshare_upstream.connection import (
+    BrokerAddress,
+    ClientSettings,
+    Connection,
+    ConnectionLost,
+    NotServed,
+    open_connection,
+)
 from kshare_upstream.port import (
     NO_LEADER,
     REQUESTS,
@@ -21,6 +33,7 @@ from kshare_upstream.port import (
     Topic,
     UpstreamPartitionName,
 )
+from kshare_upstream.sasl import AuthenticationFailed
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
 from kshare_wire.generated.responses.metadata import MetadataResponse
@@ -42,10 +55,17 @@ class Cluster:
         self._leaders: dict[UpstreamPartitionName, int] = {}
         self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._is_closed = False
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._lookup: asyncio.Task[None] | None = None
+        """Asks for the cluster's brokers, because one is silent."""
 
     async def close(self) -> None:
         """Ends all connections; a request that still comes gets ConnectionLost instead of a connection nobody ends."""
         self._is_closed = True
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
+        if self._lookup is not None:
+            self._lookup.cancel()
         opening, self._connections = list(self._connections.values()), {}
         for task in opening:
             task.cancel()
@@ -70,11 +90,12 @@ class Cluster:
         return common_versions(ranges)
 
     async def ask_any(self, request: Request[AResponse], served: VersionRange) -> AResponse:
-        """Asks brokers one after the other, those with a connection first, until one answers.
+        """Asks brokers one after the other, those with a connection first and silent ones last, until one answers.
 
         A request whose connection was lost may have taken effect before another broker is asked.
         """
-        nodes = sorted(self._view.brokers, key=lambda node_id: not self._is_connected(node_id))
+        silent = self._silent()
+        nodes = sorted(self._view.brokers, key=lambda node_id: (node_id in silent, not self._is_connected(node_id)))
         problem: ConnectionLost | None = None
         for node_id in [*nodes, _BOOTSTRAP]:
             try:
@@ -94,6 +115,7 @@ class Cluster:
         purpose: str = REQUESTS,
     ) -> AResponse:
         connection = await self._connection(node_id, purpose)
+        self._watch()
         return await connection.ask(request, served, wait_ms=wait_ms)
 
     async def ask_controller(self, request: Request[AResponse], served: VersionRange) -> AResponse:
@@ -115,6 +137,33 @@ class Cluster:
 
     def forget_leader(self, at: UpstreamPartitionName) -> None:
         self._leaders.pop(at, None)
+
+    def _watch(self) -> None:
+        if self._watch_timer is None and not self._is_closed:
+            interval_s = self._settings.silence_ms / 3000
+            self._watch_timer = asyncio.get_running_loop().call_later(interval_s, self._look_for_silence)
+
+    def _look_for_silence(self) -> None:
+        """Looks for silent brokers, and does so again while a request is under way."""
+        self._watch_timer = None
+        if self._silent() and (self._lookup is None or self._lookup.done()):
+            self._lookup = asyncio.get_running_loop().create_task(self._look_up_brokers())
+        if any(not connection.is_idle for _, connection in self._open_connections()):
+            self._watch()
+
+    async def _look_up_brokers(self) -> None:
+        with contextlib.suppress(ConnectionLost, NotServed, AuthenticationFailed):  # the requests under way tell it
+            await self.describe([])
+
+    def _silent(self) -> set[int]:
+        """The brokers that owe a response and have sent nothing on that connection for `silence_ms`."""
+        limit_s = self._settings.silence_ms / 1000
+        return {node_id for node_id, connection in self._open_connections() if connection.silent_s > limit_s}
+
+    def _open_connections(self) -> Iterator[tuple[int, Connection]]:
+        for (node_id, _), task in self._connections.items():
+            if task.done() and not task.cancelled() and task.exception() is None and task.result().is_open:
+                yield node_id, task.result()
 
     def _is_connected(self, node_id: int) -> bool:
         task = self._connections.get((node_id, REQUESTS))

@@ -65,6 +65,8 @@ class ClientSettings:
     """Kafka's request.timeout.ms: the limit of the wait for a response."""
     connect_timeout_ms: int = 10_000
     """The limit of connecting, with TLS and authentication (Kafka's socket.connection.setup.timeout.ms)."""
+    silence_ms: int = 3_000
+    """A broker that owes responses and has sent nothing for so long is looked up at another broker (`Cluster`)."""
 
 
 class _Sent(NamedTuple):
@@ -90,6 +92,16 @@ class Connection:
         self._last_id = 0
         self._sent: deque[_Sent] = deque()
         self._lost: ConnectionLost | None = None
+        self._silent_since_s = 0.0
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the broker has sent nothing while requests are under way, in seconds."""
+        return asyncio.get_running_loop().time() - self._silent_since_s if self._sent else 0.0
+
+    def heard(self) -> None:
+        """Notes that the broker sent something."""
+        self._silent_since_s = asyncio.get_running_loop().time()
 
     @property
     def is_open(self) -> bool:
@@ -237,6 +249,8 @@ class Connection:
             raise ConnectionLost(*self._lost.args)
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
         parts = encode_request(request, version, self._last_id, self._settings.client_id)
+        if not self._sent:
+            self.heard()
         self._sent.append(_Sent(self._last_id, kind, version, response))
         self._stream.write(parts)
 
@@ -284,6 +298,7 @@ class _Stream(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, received: int) -> None:
+        self._owner.heard()
         if self._long is None:
             self._filled += received
             self._cut()
