@@ -100,7 +100,7 @@ def test_brokers_keep_their_ids_and_have_addresses_here(clusters: tuple[str, str
 
 
 def test_commands_find_the_roles_through_the_proxy(clusters: tuple[str, str, int]) -> None:
-    command = [COMMAND, "nodes", "--json", "--bootstrap", clusters[0]]
+    command = [str(COMMAND), "nodes", "--json", "--bootstrap", clusters[0]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     roles = {node["role"] for node in json.loads(done.stdout)["nodes"]}
     assert roles == {"coordinator", "gateway", "leader", "share-coordinator"}

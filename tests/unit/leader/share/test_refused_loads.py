@@ -1,4 +1,4 @@
-"""A share-partition whose state the share coordinator refuses to read: clients fetch again at once, and leaders wait."""
+"""Share-partitions whose state a share coordinator refuses to read: clients fetch again at once, and leaders wait."""
 
 from __future__ import annotations
 

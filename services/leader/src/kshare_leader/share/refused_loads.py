@@ -17,7 +17,7 @@ from kshare_leader.share.limits import REFUSED_LOADS_LIMIT, RETRY_INTERVAL_MAX_M
 
 class _Refused(NamedTuple):
     leader_epoch: int
-    count: int
+    times: int
     """Refusals in a row."""
     until_ms: int
 
@@ -42,7 +42,7 @@ class RefusedLoads:
             and before.leader_epoch == leader_epoch
             and now_ms - before.until_ms <= RETRY_INTERVAL_MAX_MS
         )
-        count = before.count + 1 if before is not None and is_in_row else 1
+        count = before.times + 1 if before is not None and is_in_row else 1
         pause_ms = min(RETRY_INTERVAL_MS << min(count - 1, 10), RETRY_INTERVAL_MAX_MS)
         self._refused[key] = _Refused(leader_epoch, count, now_ms + pause_ms)
         if len(self._refused) > REFUSED_LOADS_LIMIT:
