@@ -17,6 +17,7 @@ import pytest
 from kshare.addresses import Address
 from support.clients.coordinator_clients import Clients
 from support.clients.several_coordinator_load import Coordinators, wait_until
+from support.clusters.engines import is_attached
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.machine_stalls import MachineStalls
 from support.kafka.existing_cluster import ExistingCluster
@@ -35,13 +36,16 @@ def existing(tmp_path: Path) -> Iterator[ExistingCluster]:
         yield cluster
 
 
-def settings(existing: ExistingCluster, count: int = 3) -> dict[str, str]:
-    return {
+def kshare(folder: Path, existing: ExistingCluster, count: int = 3, *, single_process: bool = False) -> KshareCluster:
+    """Attached to the cluster, or with its own logs and only the metadata there."""
+    settings = {
         "group.initial.rebalance.delay.ms": "0",
         "kshare.coordinators": str(count),
         "kshare.metadata.store": "kafka",
         "kshare.upstream.bootstrap.servers": existing.bootstrap,
     }
+    upstream = existing if is_attached() else None
+    return KshareCluster(folder, settings, single_process=single_process, upstream=upstream)
 
 
 def wait_for_another(coordinators: Coordinators, former: Address) -> float:
@@ -58,7 +62,7 @@ def wait_for_another(coordinators: Coordinators, former: Address) -> float:
 def test_the_active_coordinator_is_killed_and_then_its_successor_is_stopped(
     tmp_path: Path, existing: ExistingCluster
 ) -> None:
-    with KshareCluster(tmp_path, settings(existing)) as cluster, MachineStalls() as stalls:
+    with kshare(tmp_path, existing) as cluster, MachineStalls() as stalls:
         coordinators = Coordinators(cluster)
         with Clients(cluster) as clients:
             clients.wait_until_all_consume()
@@ -87,7 +91,7 @@ def test_the_active_coordinator_is_killed_and_then_its_successor_is_stopped(
 def test_an_active_coordinator_that_stood_still_owns_nothing_when_it_wakes(
     tmp_path: Path, existing: ExistingCluster
 ) -> None:
-    with KshareCluster(tmp_path, settings(existing)) as cluster:
+    with kshare(tmp_path, existing) as cluster:
         coordinators = Coordinators(cluster)
         with Clients(cluster) as clients:
             clients.wait_until_all_consume()
@@ -111,7 +115,7 @@ def test_an_active_coordinator_that_stood_still_owns_nothing_when_it_wakes(
 def test_the_existing_cluster_stands_still_for_longer_than_the_lease(tmp_path: Path, existing: ExistingCluster) -> None:
     """For shorter than the sessions of classic members: a member whose session passed must wait for its former self."""
     (broker,) = existing.brokers
-    with KshareCluster(tmp_path, settings(existing)) as cluster:
+    with kshare(tmp_path, existing) as cluster:
         coordinators = Coordinators(cluster)
         with Clients(cluster) as clients:
             clients.wait_until_all_consume()
@@ -130,7 +134,7 @@ def test_the_existing_cluster_stands_still_for_longer_than_the_lease(tmp_path: P
 
 @pytest.mark.timeout(200)
 def test_two_in_a_single_process(tmp_path: Path, existing: ExistingCluster) -> None:
-    with KshareCluster(tmp_path, settings(existing, 2), single_process=True) as cluster:
+    with kshare(tmp_path, existing, 2, single_process=True) as cluster:
         coordinators = Coordinators(cluster)
         wait_until(coordinators.all_are_owned, 20, "every group partition has an owner")
         with Clients(cluster) as clients:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from support.clients.rolling_load import RollingLoad, longest_gap
 from support.clients.several_coordinator_load import several_coordinators
+from support.clusters.attached_roles import roles_of_tests
+from support.clusters.engines import is_attached
 from support.clusters.restarted_roles import RestartedRoles
 from support.environment.etcd import EtcdServer
 
@@ -16,8 +20,22 @@ LONGEST_PAUSE_S = 5.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
+@contextmanager
+def shared_metadata(folder: Path) -> Iterator[dict[str, str]]:
+    """Settings of two coordinators: with etcd, unless their metadata are in the existing cluster."""
+    if is_attached():
+        yield {}
+        return
+    folder.mkdir()
+    etcd = EtcdServer(folder)
+    try:
+        yield several_coordinators(etcd.endpoint)
+    finally:
+        etcd.stop()
+
+
 def restart_all(cluster: RestartedRoles) -> None:
-    with RollingLoad(cluster.bootstraps, PARTITIONS) as load:
+    with RollingLoad(cluster.bootstraps, PARTITIONS, existing_cluster=cluster.existing_cluster) as load:
         for name, role in cluster.roles.items():
             load.during(name, role.restart)
         load.finish()
@@ -27,21 +45,18 @@ def restart_all(cluster: RestartedRoles) -> None:
 @pytest.mark.quiet
 @pytest.mark.timeout(180)
 def test_every_role_one_after_the_other(tmp_path: Path) -> None:
-    with RestartedRoles(tmp_path, SETTINGS) as cluster:
+    with roles_of_tests(tmp_path, SETTINGS) as cluster:
         restart_all(cluster)
 
 
 @pytest.mark.quiet
 @pytest.mark.timeout(180)
 def test_with_two_coordinators(tmp_path: Path) -> None:
-    (tmp_path / "etcd").mkdir()
-    etcd = EtcdServer(tmp_path / "etcd")
-    try:
-        settings = {**SETTINGS, **several_coordinators(etcd.endpoint)}
-        with RestartedRoles(tmp_path / "roles", settings, coordinators=2) as cluster:
-            restart_all(cluster)
-    finally:
-        etcd.stop()
+    with (
+        shared_metadata(tmp_path / "etcd") as settings,
+        roles_of_tests(tmp_path / "roles", {**SETTINGS, **settings}, coordinators=2) as cluster,
+    ):
+        restart_all(cluster)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from support.clients.several_coordinator_load import (
     ShareConsuming,
     wait_until,
 )
+from support.clusters.engines import protocols_of_groups
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.machine_stalls import MachineStalls
 
@@ -33,15 +34,15 @@ class Clients(ExitStack):
 
     def __init__(self, cluster: KshareCluster) -> None:
         super().__init__()
-        self.bootstrap = cluster.bootstrap
+        self.bootstrap, self.of_records = cluster.bootstrap, cluster.records_bootstrap
         self.stalls: MachineStalls = self.enter_context(MachineStalls())
-        self.topic = new_topic(self.bootstrap, PARTITIONS)
+        self.topic = new_topic(self.of_records, PARTITIONS)
         self.share_group = new_group(self.bootstrap)
-        self.groups = {protocol: f"{protocol}-{uuid.uuid4().hex[:8]}" for protocol in ("classic", "consumer")}
-        self.producing: Producing = self.enter_context(Producing(self.bootstrap, self.topic, PARTITIONS))
+        self.groups = {protocol: f"{protocol}-{uuid.uuid4().hex[:8]}" for protocol in protocols_of_groups()}
+        self.producing: Producing = self.enter_context(Producing(self.of_records, self.topic, PARTITIONS))
         self.share: ShareConsuming = self.enter_context(ShareConsuming(self.bootstrap, self.share_group, self.topic))
         self.ordinary: dict[str, OrdinaryConsuming] = {
-            protocol: self.enter_context(OrdinaryConsuming(self.bootstrap, group, self.topic, protocol))
+            protocol: self.enter_context(OrdinaryConsuming(self.of_records, group, self.topic, protocol))
             for protocol, group in self.groups.items()
         }
 
@@ -73,7 +74,7 @@ class Clients(ExitStack):
         """Whoever comes now is served as well."""
         name = uuid.uuid4().hex[:8]
         newcomers = [
-            OrdinaryConsuming(self.bootstrap, f"new-{name}-{protocol}", self.topic, protocol)
+            OrdinaryConsuming(self.of_records, f"new-{name}-{protocol}", self.topic, protocol)
             for protocol in self.groups
         ]
         for each in [*newcomers, ShareConsuming(self.bootstrap, new_group(self.bootstrap), self.topic)]:
@@ -96,7 +97,7 @@ class Clients(ExitStack):
 
     def assert_committed(self) -> None:
         """The offsets that the groups have are not before those whose commits were confirmed."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.of_records})
         for protocol, group in self.groups.items():
             known = dict(self.ordinary[protocol].committed)
             wanted = ConsumerGroupTopicPartitions(group)
@@ -105,6 +106,6 @@ class Clients(ExitStack):
             assert all(stored[partition] >= offset for partition, offset in known.items()), (protocol, known, stored)
 
     def epochs(self, coordinators: Coordinators) -> list[tuple[int, int]]:
-        """Of the share group and of the group of the consumer protocol."""
-        groups = (("share", self.share_group), ("consumer", self.groups["consumer"]))
-        return [coordinators.epochs(group, kind) for kind, group in groups]
+        """Of the share group, and of the group of the consumer protocol if there is one."""
+        groups = {"share": self.share_group, **self.groups}
+        return [coordinators.epochs(group, kind) for kind, group in groups.items() if kind != "classic"]

@@ -28,6 +28,7 @@ from confluent_kafka import Producer
 from support.clients.administration import create_replicated_topic, read_from_earliest
 from support.clients.several_coordinator_load import Load, OrdinaryConsuming
 from support.clients.workload import RECORD_BYTES, Account, PolledBatch, WorkerPool, WorkerTask
+from support.clusters.engines import protocols_of_groups
 from support.environment.machine_stalls import MachineStalls
 
 WORKERS = 3
@@ -132,7 +133,7 @@ class RollingLoad:
         self._producers = [
             NumberedProducing(of_others, name, partitions, first, PRODUCERS) for first in range(PRODUCERS)
         ]
-        protocols = ["classic", "consumer"] if existing_cluster is None else ["classic"]
+        protocols = protocols_of_groups() if existing_cluster is None else ["classic"]
         if not ordinary_consumers:
             protocols.clear()
         self._consumers = [OrdinaryConsuming(of_others, f"{name}-{protocol}", name, protocol) for protocol in protocols]

@@ -6,12 +6,15 @@ with ExistingCluster(folder, brokers=3, settings=of_brokers(3)) as existing:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
 from support.clients.several_coordinator_load import wait_until
+from support.clusters.engines import TestEngine, engine_of_tests, upstream_of_tests
+from support.clusters.restarted_roles import RestartedRoles
 from support.kafka.existing_cluster import ExistingCluster
 
 BROKER_BACK_WITHIN_S = 60.0
@@ -37,6 +40,20 @@ def of_brokers(count: int) -> dict[str, str]:
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
     }
+
+
+@contextmanager
+def roles_of_tests(folder: Path, settings: Mapping[str, str], **counts: int) -> Iterator[RestartedRoles]:
+    """RestartedRoles on the engine of this run of tests; a cluster behind them ends with the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with upstream_of_tests(folder / "upstream", settings) as upstream:
+        of_engine: dict[str, str] = {}
+        if upstream is not None:
+            of_engine = {**attached_to(upstream), "kshare.upstream.mode": engine_of_tests().mode}
+        records = upstream.bootstrap if upstream and engine_of_tests() is TestEngine.KAFKA_SHARE else None
+        with RestartedRoles(folder / "roles", {**settings, **of_engine}, **counts) as roles:
+            roles.existing_cluster = records
+            yield roles
 
 
 @contextmanager

@@ -14,6 +14,7 @@ BOTH = (TestEngine.KAFKA_PROXY, TestEngine.KAFKA_SHARE)
 SHARE = (TestEngine.KAFKA_SHARE,)
 ON_DISK = "records and state are on no disk of kshare's"
 OF_THE_CLUSTER = "the cluster answers, not kshare"
+METADATA_THERE = "kshare attach keeps the metadata of coordinators in the cluster (test_coordinators_in_kafka)"
 NOT_SERVED = "mode share serves share consumers only"
 
 
@@ -31,6 +32,7 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/failures/test_lost_nodes.py", BOTH, ON_DISK),
     Exclusion("tests/e2e/failures/test_share_coordinator_damage.py", BOTH, ON_DISK),
     Exclusion("tests/e2e/cluster/test_share_coordinator_start.py", BOTH, ON_DISK),
+    Exclusion("tests/e2e/cluster/test_several_coordinators.py", BOTH, METADATA_THERE),
     Exclusion(
         "tests/e2e/share/test_dead_letters.py::test_a_group_cannot_be_pointed_at_a_topic_that_may_not_receive",
         BOTH,

@@ -10,7 +10,8 @@ kafka-share   `kshare attach --mode share` likewise; producers and ordinary cons
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -40,6 +41,30 @@ class TestEngine(StrEnum):
 def engine_of_tests() -> TestEngine:
     """The engine that this run of tests was started with."""
     return TestEngine(os.environ.get(VARIABLE) or TestEngine.EMBEDDED)
+
+
+def is_attached() -> bool:
+    """Whether kshare is in front of an existing cluster in this run of tests."""
+    return engine_of_tests() is not TestEngine.EMBEDDED
+
+
+def protocols_of_groups() -> list[str]:
+    """The protocols of ordinary consumer groups; Apache Kafka 3.9 has KIP-848 as a preview only, off by default."""
+    return ["classic"] if is_attached() else ["classic", "consumer"]
+
+
+@contextmanager
+def upstream_of_tests(folder: Path, settings: Mapping[str, str]) -> Iterator[ExistingCluster | None]:
+    """A cluster for several KshareClusters, one after the other, of one test; None with the embedded engine.
+
+    with upstream_of_tests(tmp_path / "upstream", {}) as upstream:
+        with KshareCluster(tmp_path, upstream=upstream): ...
+    """
+    if not is_attached():
+        yield None
+        return
+    with upstream_of(folder, settings) as started:
+        yield started
 
 
 def upstream_of(folder: Path, settings: Mapping[str, str]) -> ExistingCluster:

@@ -112,6 +112,8 @@ class RestartedRoles:
         self.coordinators = ",".join(f"127.0.0.1:{port}" for port in coordinator_ports)
         """The addresses of all coordinators, whether they run or not."""
         self._started = started
+        self.existing_cluster: str | None = None
+        """Where producers and ordinary consumers connect, if not to the gateways."""
         self.bootstraps: list[str] = []
         self.roles: dict[str, RestartedRole] = {}
         """By name, as leader-2; in the order in which they are started."""
