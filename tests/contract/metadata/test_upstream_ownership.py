@@ -87,6 +87,22 @@ def test_standbys_follow_the_catalog_and_know_the_owner(play: UpstreamPlay) -> N
     play(scene)
 
 
+def test_a_coordinator_with_the_node_id_of_another_says_why_it_does_not_serve(play: UpstreamPlay) -> None:
+    async def scene(backend: UpstreamBackend) -> None:
+        async with UpstreamCluster(backend, group_partitions=1) as cluster:
+            first = await cluster.start(1)
+            await cluster.owned()
+            second = await cluster.start(1)
+            await until(lambda: bool(second.store.problems()))
+            (problem,) = second.store.problems()
+            assert f"another coordinator with node id 1 runs, at {first.member.rpc_address}" in problem
+            assert not second.store.owns(CATALOG) and first.store.owns(CATALOG) and not first.store.problems()
+            await cluster.stop(first)
+            await until(lambda: second.store.owns(CATALOG) and not second.store.problems())
+
+    play(scene)
+
+
 def test_a_clean_stop_is_followed_by_the_next_owner_at_once(play: UpstreamPlay) -> None:
     async def scene(backend: UpstreamBackend) -> None:
         async with UpstreamCluster(backend, group_partitions=2) as cluster:

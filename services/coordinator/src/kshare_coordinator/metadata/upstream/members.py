@@ -28,7 +28,7 @@ HEARTBEATS_PER_LEASE = 3
 READ_WAIT_MS = 500
 RECORD_BYTES_LIMIT = 4_096
 PRUNE_INTERVAL_S = 60.0
-AREA, OTHERS_AREA = "members", "other coordinators"
+AREA, OTHERS_AREA, TWIN_AREA = "members", "other coordinators", "node id"
 
 
 @dataclass(slots=True)
@@ -58,6 +58,8 @@ class Members:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._heard: dict[int, _Heard] = {}
+        self._twin_until: float | None = None
+        """Until when another coordinator with this node id lives; None: there is none."""
         self.prunes = False
         """Whether this coordinator removes old records: the active one does."""
 
@@ -102,6 +104,9 @@ class Members:
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
             else:
                 self._problems.clear(OTHERS_AREA)
+            if self._twin_until is not None and (self.prunes or self._loop.time() >= self._twin_until):
+                self._twin_until = None
+                self._problems.clear(TWIN_AREA)
             self._changed()
 
     async def _append(self, *, stops: bool) -> None:
@@ -128,12 +133,25 @@ class Members:
             return  # it names no coordinator, and nothing is decided by it
         member = CoordinatorMember(said.member.node_id, said.member.incarnation, said.member.rpc_address)
         heard = self._heard.get(member.node_id)
+        if member.node_id == self._member.node_id and member.incarnation != self._member.incarnation:
+            self._note_twin(member, lives=not said.stops)
         if not said.stops:
             self._heard[member.node_id] = _Heard(member, self._loop.time() + self._lease_s)
         elif heard is not None and heard.member.incarnation == member.incarnation:
             del self._heard[member.node_id]
         now = self._loop.time()
         self._heard = {node_id: one for node_id, one in self._heard.items() if one.until > now}
+
+    def _note_twin(self, twin: CoordinatorMember, *, lives: bool) -> None:
+        """Without a word the one that is not active would wait forever."""
+        self._twin_until = self._loop.time() + (self._lease_s if lives else 0)
+        if lives and not self.prunes:
+            self._problems.note(
+                TWIN_AREA,
+                f"another coordinator with node id {twin.node_id} runs, at {twin.rpc_address}, and only one of them "
+                "can serve: stop one, give it another node id, or set another kshare.upstream.topic.prefix for a "
+                "kshare of its own",
+            )
 
 
 def incarnation_bytes(member: CoordinatorMember) -> bytes:
