@@ -60,6 +60,7 @@ class ScriptedBroker:
 
     def __init__(self) -> None:
         self.address = ""
+        self.served = dict(SERVED)
         self.frames: list[bytes] = []
         """Every frame without its length."""
         self.answers: dict[int, Answer] = {
@@ -105,7 +106,7 @@ class ScriptedBroker:
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=each.minimum, max_version=each.maximum)
-                for key, each in SERVED.items()
+                for key, each in self.served.items()
             ],
             supported_features=[SupportedFeatureKey(name="metadata.version", min_version=1, max_version=21)],
             finalized_features_epoch=9,

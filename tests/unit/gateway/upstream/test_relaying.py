@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
+from kshare_core.errors import ErrorCode
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.request_context import ConnectionMustClose
 from kshare_gateway.upstream.proxy_mode import proxy_routes
@@ -17,12 +19,13 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_wire.api_versions import VersionRange
-from kshare_wire.framing import produce_acks
+from kshare_wire.framing import parse_header, produce_acks
 from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
-from kshare_wire.generated.responses.metadata import MetadataResponseBroker, MetadataResponseTopic
-from kshare_wire.messages import MalformedRequest, encode_request
-from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, topic
+from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from kshare_wire.messages import MalformedRequest, decode_request, encode_request, is_flexible
+from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
 from support.gateway.scripted_leader import FakeLeader, fetched, listed
 from support.upstream.scripted_broker import NODE_ID, SERVED, ScriptedBroker, framed, header
 
@@ -35,11 +38,13 @@ def run(
     scenario: Scenario,
     texts: Mapping[str, str] | None = None,
     topics: Mapping[str, coordinator_pb2.Topic] | None = None,
+    prepare: Callable[[ScriptedBroker], None] = lambda broker: None,
 ) -> None:
     """Runs a scenario with a gateway in mode proxy in front of one broker."""
 
     async def whole() -> None:
         async with ScriptedBroker() as broker:
+            prepare(broker)
             host, _, port = broker.address.rpartition(":")
             configs = {
                 "kshare.engine": "kafka",
@@ -57,6 +62,30 @@ def run(
                 await asyncio.wait_for(scenario(harness, broker), 20)
 
     asyncio.run(whole())
+
+
+def of_old_cluster(version: int, ids: Mapping[str, bytes]) -> Callable[[ScriptedBroker], None]:
+    """Has a broker serve Metadata up to a version, with topics of these ids, and no other topic."""
+
+    def prepare(broker: ScriptedBroker) -> None:
+        def answer(asked_in: int, frame: bytes) -> MetadataResponse:
+            assert asked_in <= version
+            response = broker.metadata()
+            start = parse_header(memoryview(frame), flexible=is_flexible(ApiKey.METADATA, asked_in)).body_offset
+            asked = decode_request(MetadataRequest, asked_in, memoryview(frame), start)
+            names = [topic.name or "" for topic in asked.topics or ()]
+            response.topics = [
+                MetadataResponseTopic(name=name, topic_id=ids[name])
+                if name in ids
+                else MetadataResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for name in names
+            ]
+            return response
+
+        broker.served[ApiKey.METADATA] = VersionRange(0, version)
+        broker.answers[ApiKey.METADATA] = answer
+
+    return prepare
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -265,6 +294,38 @@ def test_a_broker_that_goes_after_a_produce_without_response_ends_the_clients_co
         assert not other.transport.is_closed, "the later response shows that nothing is lost"
 
     run(scenario)
+
+
+@pytest.mark.parametrize("version", [9, 11])
+def test_topics_by_id_in_front_of_a_cluster_that_knows_them_by_name_only(version: int) -> None:
+    """Kafka 2.4 has no ids, 2.8 takes no request by id; share consumers ask by the ids of heartbeats."""
+    renamed, unknown = b"r" * 16, b"u" * 16
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        asked = [TOPIC_ID, renamed, OTHER_TOPIC_ID, unknown]
+        topics = [{"name": None, "topic_id": uuid.UUID(bytes=each)} for each in asked]
+        told = await harness.client().ask(ApiKey.METADATA, 12, topics=[*topics, {"name": "plain"}])
+        found = {(each.topic_id.bytes if each.topic_id else None): (each.name, each.error_code) for each in told.topics}
+        gone = (None, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert found[TOPIC_ID] == ("orders", 0)
+        assert found[OTHER_TOPIC_ID] == found[unknown] == gone
+        assert found[renamed] == (("other", 0) if version < 10 else gone)
+        assert [each.name for each in told.topics].count("plain") == 1
+
+    run(
+        scenario,
+        topics={
+            "orders": topic("orders", TOPIC_ID, [1]),
+            "other": topic("other", renamed, [1]),
+            "gone": topic("gone", OTHER_TOPIC_ID, [1]),
+        },
+        prepare=of_old_cluster(
+            version,
+            {"orders": TOPIC_ID, "other": b"n" * 16, "plain": b"p" * 16}
+            if version >= 10
+            else dict.fromkeys(("orders", "other", "plain"), bytes(16)),
+        ),
+    )
 
 
 def test_a_member_has_a_share_session_at_each_brokers_port() -> None:
