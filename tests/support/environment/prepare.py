@@ -17,11 +17,12 @@ from support.environment.etcd import require_etcd
 from support.environment.prometheus import binary
 from support.environment.unavailable import is_ci
 from support.kafka import class_archive
-from support.kafka.java import WITHOUT_SHARE_GROUPS, kafka_jars
+from support.kafka.java import OLDEST, WITHOUT_SHARE_GROUPS, kafka_jars
 
 PARTS: dict[str, Callable[[], object]] = {
     "Java and Kafka's jars": kafka_jars,
     "Kafka without share groups": lambda: kafka_jars(WITHOUT_SHARE_GROUPS),
+    "the oldest Kafka": lambda: kafka_jars(OLDEST),
     "an archive of Kafka's classes": class_archive.make,
     "etcd": require_etcd,
     "Chromium": require_chromium,

@@ -16,8 +16,8 @@ from pathlib import Path
 from support.environment.installation import INSTALL_TIMEOUT_S, Missing, alone, cache_folder, debian_program
 
 POM = Path(__file__).resolve().parents[2] / "java/pom.xml"
-POMS = {"4.3.1": POM, "3.9.1": POM.with_name("kafka-3.9-pom.xml")}
-NEWEST, WITHOUT_SHARE_GROUPS = "4.3.1", "3.9.1"
+POMS = {"4.3.1": POM, "3.9.1": POM.with_name("kafka-3.9-pom.xml"), "2.8.2": POM.with_name("kafka-2.8-pom.xml")}
+NEWEST, WITHOUT_SHARE_GROUPS, OLDEST = "4.3.1", "3.9.1", "2.8.2"
 SPARK_KAFKA_POM = POM.with_name("spark-kafka-pom.xml")
 
 
