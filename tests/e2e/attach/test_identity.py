@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaException, Producer, ShareConsumer
@@ -27,7 +29,13 @@ from confluent_kafka.admin import (
     UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
+from typer.testing import CliRunner
 
+from kshare.main import app
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.methods import DESCRIBE_NODES
+from kshare_rpc.grpc_network import GrpcNetwork
+from kshare_rpc.network import ChannelUnavailable
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kshare_wire.messages import encode_request
@@ -88,9 +96,14 @@ def wait(futures: dict[Any, Any]) -> None:
         future.result(DEADLINE_S)
 
 
+class Running(NamedTuple):
+    kshare: KshareCluster
+    producers: str
+    """The address that producers use."""
+
+
 @pytest.fixture(scope="module", params=["proxy", "share"])
-def addresses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """kshare's address, and the one that producers use."""
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder, mode = tmp_path_factory.mktemp("identity"), request.param
     with ExistingCluster(folder / "kafka", settings=GUARDED) as kafka:
         admin = AdminClient(as_user(kafka.bootstrap, "admin"))
@@ -114,7 +127,13 @@ def addresses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             carol = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
             made: list[UserScramCredentialAlteration] = [UserScramCredentialUpsertion("carol", carol, b"carol-s3cret")]
             wait(through.alter_user_scram_credentials(made))
-            yield kshare.bootstrap, kshare.bootstrap if mode == "proxy" else kafka.bootstrap
+            yield Running(kshare, kshare.bootstrap if mode == "proxy" else kafka.bootstrap)
+
+
+@pytest.fixture
+def addresses(running: Running) -> tuple[str, str]:
+    """kshare's address, and the one that producers use."""
+    return running.kshare.bootstrap, running.producers
 
 
 def produced(bootstrap: str, user: str, mechanism: str, count: int) -> list[str]:
@@ -223,3 +242,20 @@ def test_a_client_that_did_not_authenticate_gets_no_answer_but_the_versions(addr
         header = struct.pack(">hhih", ApiKey.API_VERSIONS, 0, 7, -1)
         client.sendall(struct.pack(">i", len(header)) + header)
         assert client.recv(8)[4:] == struct.pack(">i", 7)
+
+
+def test_roles_answer_holders_of_certificates_only(running: Running) -> None:
+    """The cluster's ACLs are asked at gateways; other users of the machine reach the roles' ports as well."""
+    ports = json.loads((running.kshare.data_dir / "ports.json").read_text())
+    with pytest.raises(ChannelUnavailable):
+        asyncio.run(_describe_nodes(f"127.0.0.1:{ports['coordinator']}"))
+    result = CliRunner().invoke(app, ["nodes", "--data-dir", str(running.kshare.data_dir)])
+    assert result.exit_code == 0 and "share-coordinator" in result.stdout, (result.output, result.exception)
+
+
+async def _describe_nodes(address: str) -> None:
+    channel = GrpcNetwork(local_sockets=False).connect(address)
+    try:
+        await channel.call(DESCRIBE_NODES, coordinator_pb2.DescribeNodesRequest(), timeout_ms=5_000)
+    finally:
+        await channel.close()

@@ -226,6 +226,24 @@ def test_an_authorizer_needs_roles_that_know_each_other(texts: dict[str, str], i
         check_roles_are_known(configs)
 
 
+SASL_AT_CLUSTER = {"kshare.engine": "kafka", "kshare.upstream.security.protocol": "SASL_SSL"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_needed"),
+    [
+        (SASL_AT_CLUSTER, True),
+        ({**SASL_AT_CLUSTER, KEYSTORE: "/keys/role.pem"}, False),
+        ({**SASL_AT_CLUSTER, "kshare.upstream.security.protocol": "SSL"}, False),
+    ],
+)
+def test_users_of_an_existing_cluster_need_roles_that_know_each_other(texts: dict[str, str], is_needed: bool) -> None:
+    """Its ACLs hold for clients, and the roles' ports ask for none."""
+    configs = process_configs(texts)[0]
+    assert needs_known_roles(configs) is is_needed
+    check_roles_are_known(configs)
+
+
 def test_an_authority_that_was_stored_signs_as_before(tmp_path: Path) -> None:
     """Roles with certificates of the new and the stored one know each other."""
     authority = RoleAuthority.create()

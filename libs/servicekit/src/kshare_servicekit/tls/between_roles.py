@@ -66,17 +66,34 @@ def exchange_tls(configs: Configs) -> ExchangeTls | None:
 
 
 def needs_known_roles(configs: Configs) -> bool:
-    """Whether an authorizer is set, and nothing keeps its strangers from the roles' own ports, which ask no ACL."""
-    return bool(configs.text("authorizer.class.name")) and not configs.text("kshare.rpc.ssl.keystore.location")
+    """Whether clients need permissions, and nothing keeps strangers from the roles' own ports, which ask for none.
+
+    An authorizer gives permissions, and so may an existing cluster at which clients authenticate.
+    """
+    return (_has_authorizer(configs) or _has_users_of_cluster(configs)) and not _has_keystore(configs)
 
 
 def check_roles_are_known(configs: Configs) -> None:
     """InvalidConfig if an authorizer is set and roles take calls from everybody."""
-    if needs_known_roles(configs):
+    if _has_authorizer(configs) and not _has_keystore(configs):
         raise InvalidConfig(
             "authorizer.class.name is set without kshare.rpc.ssl.keystore.location: whoever reaches the roles' ports "
             "could do what ACLs deny; give each role a certificate (kshare.rpc.ssl.*)"
         )
+
+
+def _has_authorizer(configs: Configs) -> bool:
+    return bool(configs.text("authorizer.class.name"))
+
+
+def _has_users_of_cluster(configs: Configs) -> bool:
+    return configs.text("kshare.engine") == "kafka" and configs.text("kshare.upstream.security.protocol").startswith(
+        "SASL"
+    )
+
+
+def _has_keystore(configs: Configs) -> bool:
+    return bool(configs.text("kshare.rpc.ssl.keystore.location"))
 
 
 def exchange_tls_of_variables(

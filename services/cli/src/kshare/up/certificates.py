@@ -1,4 +1,4 @@
-"""The certificates with which the roles of a `kshare up` know each other while an authorizer is set.
+"""The certificates with which the roles of a `kshare up` know each other while clients need permissions.
 
 Their ports are on the loopback interface, where every local user can reach them, and take calls that no ACL is asked
 about. So without `kshare.rpc.ssl.*` in the configuration, each start makes a private authority and a certificate for

@@ -6,7 +6,7 @@ coordinator/ …       the stores of the roles
 coordinator-2/ …     the store of the second node of a role
 logs/<role>.log      the output of the roles; `.log.1` is the older part
 run/<role>.ready     written by a role when it can serve
-certificates/        the roles' certificates, if an authorizer is set (`certificates`)
+certificates/        the roles' certificates, if clients need permissions (`certificates`)
 """
 
 from __future__ import annotations
