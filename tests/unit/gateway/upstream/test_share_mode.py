@@ -17,6 +17,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kshare_wire.generated.responses.find_coordinator import Coordinator, FindCoordinatorResponse
 from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
@@ -128,6 +129,49 @@ def test_every_api_has_a_route_or_is_left_out_because_it_needs_a_certain_broker(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.STREAMS_GROUP_DESCRIBE,
     }
+
+
+def test_the_config_of_new_topics_that_no_cluster_knows_is_kept_by_kshare() -> None:
+    dead_letters = "errors.deadletterqueue.group.enable"
+    configs = {
+        "plain": [("retention.ms", "1")],
+        "enabled": [(dead_letters, "true")],
+        "disabled": [("retention.ms", "2"), (dead_letters, "False")],
+        "wrong": [(dead_letters, "perhaps")],
+    }
+    topics = [
+        {"name": name, "configs": [{"name": config, "value": value} for config, value in of_topic]}
+        for name, of_topic in configs.items()
+    ]
+    known = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    """The broker knows the topic a moment after the controller."""
+
+    def alter(request: Any, payload: memoryview[int]) -> Any:
+        result = coordinator_pb2.IncrementalAlterConfigsResponse.Result
+        found = result(error_code=known.pop(0), resource_type=2, resource_name="disabled")
+        return coordinator_pb2.IncrementalAlterConfigsResponse(results=[found])
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.CREATE_TOPICS] = lambda version, frame: CreateTopicsResponse(
+            topics=[CreatableTopicResult(name=name, num_partitions=1) for name in configs if name != "wrong"]
+        )
+        harness.catalog.answers["IncrementalAlterConfigs"] = alter
+        answer = await harness.client().ask(ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=5000)
+        assert {each.name: int(each.error_code) for each in answer.topics} == {
+            **dict.fromkeys(("plain", "enabled", "disabled"), 0),
+            "wrong": ErrorCode.INVALID_CONFIG,
+        }
+        (frame,) = broker.received(ApiKey.CREATE_TOPICS)
+        assert dead_letters.encode() not in frame and frame.count(b"retention.ms") == 2 and b"wrong" not in frame
+        for asked in harness.catalog.requests("IncrementalAlterConfigs"):
+            (resource,) = asked.resources
+            assert (resource.resource_name, [(each.name, each.value) for each in resource.configs]) == (
+                "disabled",
+                [(dead_letters, "false")],
+            )
+        assert not known
+
+    run(scenario)
 
 
 def test_a_heartbeat_reaches_the_coordinator_if_the_cluster_lets_the_client_read_the_group() -> None:

@@ -7,6 +7,7 @@ from kshare_gateway.upstream.handlers.api_versions import API_VERSIONS
 from kshare_gateway.upstream.handlers.broker_addresses import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 from kshare_gateway.upstream.handlers.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from kshare_gateway.upstream.handlers.groups import DELETE_GROUPS, LIST_GROUPS
+from kshare_gateway.upstream.handlers.topics import CREATE_TOPICS
 from kshare_gateway.upstream.routes import Routes
 from kshare_wire.generated.api_keys import ApiKey
 
@@ -25,14 +26,17 @@ SHARE_GROUP_APIS = (
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 )
 """The APIs that the cluster does not have: the rows of the embedded engine serve them."""
-REWRITTEN = (FIND_COORDINATOR, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DELETE_GROUPS)
+REWRITTEN = (
+    *(FIND_COORDINATOR, DESCRIBE_CLUSTER, CREATE_TOPICS),
+    *(DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DELETE_GROUPS),
+)
 ANSWERED = (API_VERSIONS, LIST_GROUPS, METADATA)
 """METADATA in all versions of kshare's, since share consumers need those with topic ids."""
 RELAYED = frozenset(
     {
         *(ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH),
         *(ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP, ApiKey.DESCRIBE_GROUPS),
-        *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS),
+        *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DELETE_TOPICS),
         *(ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FOR_LEADER_EPOCH),
         *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS),
         *(ApiKey.TXN_OFFSET_COMMIT, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),

@@ -17,6 +17,7 @@ from kshare_gateway.served_apis import ServedApi
 from kshare_gateway.upstream.handlers.api_versions import API_VERSIONS
 from kshare_gateway.upstream.handlers.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from kshare_gateway.upstream.handlers.metadata import METADATA_OF_GATEWAYS
+from kshare_gateway.upstream.handlers.topics import CREATE_TOPICS
 from kshare_gateway.upstream.proxy_mode import SHARE_GROUP_APIS
 from kshare_gateway.upstream.routes import Routes
 from kshare_wire.generated.api_keys import ApiKey
@@ -27,10 +28,10 @@ OWN = (
     *(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.LIST_OFFSETS),
 )
 """What the rows of the embedded engine serve; leaders find offsets in the cluster's logs."""
-AS_UPSTREAM = (DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
+AS_UPSTREAM = (CREATE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
 RELAYED = frozenset(
     {
-        *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS),
+        *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DELETE_TOPICS),
         *(ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_CONFIGS, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS),
         *(ApiKey.DELETE_ACLS, ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS),
         *(ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),

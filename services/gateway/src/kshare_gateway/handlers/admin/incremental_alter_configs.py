@@ -112,14 +112,14 @@ async def altered(
         if number % RESOURCES_PER_TURN == 0:
             await asyncio.sleep(0)
     results: list[AResult] = []
-    for number, found in enumerate(await _altered(gateway, wanted) if wanted.resources else (), 1):
+    for number, found in enumerate(await alter_catalog(gateway, wanted) if wanted.resources else (), 1):
         results.append(result_of(found.error_code, found.error_message, found.resource_type, found.resource_name))
         if number % RESOURCES_PER_TURN == 0:
             await asyncio.sleep(0)
     return results + refused
 
 
-async def _altered(
+async def alter_catalog(
     gateway: Gateway, wanted: Wanted
 ) -> Sequence[coordinator_pb2.IncrementalAlterConfigsResponse.Result]:
     """The coordinator's results, once this gateway has the new values."""
