@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from kshare_wire.generated.responses.share_group_describe import DescribedGroup
 
 GROUP_COORDINATOR = 0
 DESCRIBE_TIMEOUT_S = 30
+COORDINATOR_TIMEOUT_S, RETRY_INTERVAL_S = 30, 0.2
+NOT_READY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class ShareOffset(NamedTuple):
@@ -54,10 +57,17 @@ def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[
 
 
 def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> Address:
-    """The broker that coordinates the group (FindCoordinator v4)."""
+    """The broker that coordinates the group (FindCoordinator v4).
+
+    Kafka makes the topic of its coordinators at the first question for one; it is asked again meanwhile.
+    """
+    find = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, coordinator_keys=(group_id,))
+    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
     with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
-        find = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, coordinator_keys=(group_id,))
         (coordinator,) = connection.call(find, version=4).coordinators
+        while coordinator.error_code in NOT_READY and time.monotonic() < deadline:
+            time.sleep(RETRY_INTERVAL_S)
+            (coordinator,) = connection.call(find, version=4).coordinators
     refuse(coordinator.error_code, f"finding the coordinator of group {group_id}", coordinator.error_message)
     return Address(coordinator.host, coordinator.port)
 
