@@ -61,7 +61,7 @@ def test_the_largest_message_is_altered_while_everything_runs(tmp_path: Path) ->
 @pytest.mark.timeout(120)
 def test_kshare_nodes(cluster: KshareCluster) -> None:
     kshare = str(Path(sys.executable).parent / "kshare")
-    command = [kshare, "nodes", "--data-dir", str(cluster.folder / "data")]
+    command = [kshare, "nodes", "--data-dir", str(cluster.data_dir)]
     output = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "│" in line]
     assert [row[0] for row in rows] == ["coordinator", "gateway", "share-coordinator", "leader"]

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from support.clients.administration import broker_addresses
 from support.kafka.java_programs import run_tool
 
 
@@ -34,7 +35,7 @@ def test_a_share_group_from_its_topic_to_its_description(bootstrap: str) -> None
     groups = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
     assert group in run_tool(bootstrap, groups, "--list").split()
     state = run_tool(bootstrap, groups, "--describe", "--group", group, "--state").split()
-    assert [group, bootstrap, "(1)", "Empty", "0"] == state[state.index(group) :][:5]
+    assert [group, *broker_addresses(bootstrap), "(1)", "Empty", "0"] == state[state.index(group) :][:5]
     offsets = run_tool(bootstrap, "org.apache.kafka.tools.GetOffsetShell", "--topic", topic)
     assert sum(int(line.split(":")[2]) for line in offsets.split()) == 3
 

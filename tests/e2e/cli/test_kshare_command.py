@@ -184,7 +184,7 @@ def _wait_for_member(cluster: KshareCluster, group: str, topic: str = "orders") 
 
 def test_a_directory_or_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with KshareCluster(tmp_path / "a") as cluster:
-        other = kshare("up", "--data-dir", str(tmp_path / "a" / "data"), "--listen", "127.0.0.1:0")
+        other = kshare("up", "--data-dir", str(cluster.data_dir), "--listen", "127.0.0.1:0")
         assert other.returncode == 2 and f"in use by another kshare up or attach (pid {cluster.pid})" in other.stderr
         other = kshare("up", "--data-dir", str(tmp_path / "b"), "--listen", cluster.bootstrap)
         assert other.returncode == 2 and f"cannot listen on {cluster.bootstrap}" in other.stderr

@@ -22,7 +22,7 @@ def kshare(*arguments: str) -> str:
 
 def test_commands_on_a_single_process(tmp_path: Path) -> None:
     with KshareCluster(tmp_path, {"kshare.share.coordinators": "2"}, single_process=True) as cluster:
-        where = ("--data-dir", str(tmp_path / "data"))
+        where = ("--data-dir", str(cluster.data_dir))
         roles = [line.split("│")[1].strip() for line in kshare("nodes", *where).splitlines() if "│" in line]
         assert roles == ["coordinator", "gateway", "share-coordinator", "share-coordinator", "leader"]
         assert kshare("state", "partitions", *where).count(" live ") == 2

@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from support.clients.administration import broker_addresses
 from support.clients.delivery import new_topic, produce, wait_for
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.java_programs import java_command, run_tool
@@ -415,7 +416,7 @@ def test_kafkas_tools_for_a_group_with_members(bootstrap: str, topic: str, group
     assert of_member[3:5] == ["me", "3"]
     assert f"{topic}:0,1,2" in " ".join(of_member) or f"{topic}(0,1,2)" in " ".join(of_member)
     (state,) = rows(told(*of_group, "--state"), group)
-    assert state[1:] == [bootstrap, "(1)", "range", "Stable", "1"]
+    assert state[1:] == [*broker_addresses(bootstrap), "(1)", "range", "Stable", "1"]
 
     assert "GroupNotEmptyException" in told("--delete", "--group", group, fails=True)
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")

@@ -226,6 +226,7 @@ def test_offsets_of_a_deleted_topic_are_gone(system: System, group: str, java: J
 @pytest.mark.parametrize("role", ["coordinator", "gateway"])
 def test_committed_offsets_outlast_kill_nine(tmp_path: Path, role: str) -> None:
     with KshareCluster(tmp_path, SETTINGS) as cluster:
+        wait_for_coordinator(cluster.bootstrap)
         topic = new_topic(cluster.bootstrap)
         reader = Reader(cluster.bootstrap, "group", topic)
         for offset in range(1, 31):

@@ -1,5 +1,6 @@
 """A `kshare up` whose only listener asks for SASL: it becomes ready, and commands work with --command-config.
 
+In front of an existing cluster it is that cluster which authenticates them.
 What is missing is said in one line: credentials for the listener, a certificate for the roles' own ports.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from support.clusters.engines import TestEngine, engine_of_tests
 from support.clusters.kshare_cluster import COMMAND, KshareCluster
 from support.environment.free_ports import free_port
 from support.kafka.authorized_pair import AUTHORIZER
+from support.kafka.existing_cluster import ExistingCluster
 
 MODULES = "org.apache.kafka.common.security"
-LISTENER = "listener.name.only.{}.sasl.jaas.config"
 COMMANDS = [
     ["topics", "list"],
     ["groups", "set", "g", "share.auto.offset.reset=earliest"],
@@ -32,23 +35,51 @@ COMMANDS = [
 ]
 CALLS_TO_ROLES = [["nodes"], ["partitions", "list"], ["state", "partitions"]]
 IS_A_SUPER_USER = "admin"
+SUPER_USERS = {"super.users": f"User:{IS_A_SUPER_USER}"}
+OF_KSHARE = {
+    "kshare.upstream.security.protocol": "SASL_PLAINTEXT",
+    "kshare.upstream.sasl.jaas.config": (
+        f'{MODULES}.plain.PlainLoginModule required username="kshare" password="own-s3cret";'
+    ),
+}
+"""kshare's own user at an existing cluster."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]:
-    port = free_port()
-    settings = {
-        **AUTHORIZER,
-        "super.users": f"User:{IS_A_SUPER_USER}",
-        "listeners": f"ONLY://127.0.0.1:{port}",
-        "listener.security.protocol.map": "ONLY:SASL_PLAINTEXT",
+    folder, port = tmp_path_factory.mktemp("sasl-only"), free_port()
+    listener = {"listeners": f"ONLY://127.0.0.1:{port}", "listener.security.protocol.map": "ONLY:SASL_PLAINTEXT"}
+    with ExitStack() as stack:
+        if engine_of_tests() is TestEngine.EMBEDDED:
+            settings = {**AUTHORIZER, **SUPER_USERS, **mechanisms("only"), **listener}
+            yield stack.enter_context(KshareCluster(folder, settings, port=port))
+        else:
+            upstream = stack.enter_context(ExistingCluster(folder / "upstream", settings=upstream_settings()))
+            settings = {**listener, **OF_KSHARE}
+            yield stack.enter_context(KshareCluster(folder, settings, port=port, upstream=upstream))
+
+
+def mechanisms(listener: str, of_plain: str = 'user_admin="s3cret"') -> dict[str, str]:
+    """Those of a listener that knows the super user."""
+    jaas = f"listener.name.{listener}.{{}}.sasl.jaas.config"
+    return {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        LISTENER.format("plain"): f'{MODULES}.plain.PlainLoginModule required user_admin="s3cret";',
-        LISTENER.format("scram-sha-256"): f"{MODULES}.scram.ScramLoginModule required;",
-        LISTENER.format("scram-sha-512"): f"{MODULES}.scram.ScramLoginModule required;",
+        jaas.format("plain"): f"{MODULES}.plain.PlainLoginModule required {of_plain};",
+        jaas.format("scram-sha-256"): f"{MODULES}.scram.ScramLoginModule required;",
+        jaas.format("scram-sha-512"): f"{MODULES}.scram.ScramLoginModule required;",
     }
-    with KshareCluster(tmp_path_factory.mktemp("sasl-only"), settings, port=port) as cluster:
-        yield cluster
+
+
+def upstream_settings() -> dict[str, str]:
+    """An existing cluster with the same mechanisms and super users, and kshare's own user."""
+    brokers_own = 'username="admin" password="s3cret"'
+    return {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "authorizer.class.name": AUTHORIZER["authorizer.class.name"],
+        "super.users": f"User:ANONYMOUS;{SUPER_USERS['super.users']};User:kshare",
+        **mechanisms("plaintext", f'{brokers_own} user_admin="s3cret" user_kshare="own-s3cret"'),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +128,7 @@ def test_roles_want_a_certificate(cluster: KshareCluster, with_plain: Path, argu
     code, output, errors = kshare(cluster, *arguments, "--command-config", str(with_plain))
     assert (code, output) == (1, "") and errors.count("\n") == 1
     assert "--data-dir" in errors and "KSHARE_CONFIG" in errors
-    data_dir = ["--data-dir", str(cluster.folder / "data")]
+    data_dir = ["--data-dir", str(cluster.data_dir)]
     command = [str(COMMAND), *arguments, *data_dir, "--command-config", str(with_plain)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout

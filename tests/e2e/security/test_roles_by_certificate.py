@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from kshare.main import app
 from support.clients.administration import read_from_earliest
 from support.clients.delivery import Reader, new_topic, produce, set_group
+from support.clusters.engines import settings_of_roles
 from support.clusters.role_processes import RoleProcess, running
 from support.environment.certificates import Authority
 
@@ -46,17 +47,19 @@ def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
     authority = Authority("roles")
     authority.write(folder / "ca.pem")
     names = ("coordinator", "share_coordinator", "leader", "gateway")
-    for role in (*names, "administrator"):
-        store = authority.issue(role, uris=[URI + role]).write_combined(folder / f"{role}.pem")
-        texts = {
-            "kshare.rpc.ssl.keystore.location": store,
-            "kshare.rpc.ssl.truststore.location": folder / "ca.pem",
-            "kshare.rpc.ssl.roles.required": "true",
-            "group.initial.rebalance.delay.ms": "0",
-        }
-        (folder / f"{role}.properties").write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
     processes: dict[str, RoleProcess] = {}
     with ExitStack() as stack:
+        of_engine = stack.enter_context(settings_of_roles(folder / "upstream"))
+        for role in (*names, "administrator"):
+            store = authority.issue(role, uris=[URI + role]).write_combined(folder / f"{role}.pem")
+            texts = {
+                "kshare.rpc.ssl.keystore.location": store,
+                "kshare.rpc.ssl.truststore.location": folder / "ca.pem",
+                "kshare.rpc.ssl.roles.required": "true",
+                "group.initial.rebalance.delay.ms": "0",
+                **of_engine,
+            }
+            (folder / f"{role}.properties").write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
         for role in names:
             options = {"config": folder / f"{role}.properties"}
             if processes:

@@ -434,7 +434,7 @@ def test_secrets_are_told_nowhere(secured: Secured) -> None:
         "DescribeConfigs": told,
         "metrics": metrics_of(secured.cluster),
     }
-    for path in (secured.cluster.folder / "data").rglob("*"):
+    for path in secured.cluster.data_dir.rglob("*"):
         if path.is_file() and "certificates" not in path.parts:  # of their owner only: test_strangers_at_every_port
             places[f"{path}"] = path.read_bytes()
     for pid in (secured.cluster.pid, *children_of(secured.cluster.pid)):
@@ -460,7 +460,7 @@ def metrics_of(cluster: KshareCluster) -> bytes:
 
 def private_key_lines(cluster: KshareCluster) -> Iterator[bytes]:
     """Lines of the roles' and the listeners' keys."""
-    for file in (*(cluster.folder / "data" / "certificates").glob("*.pem"), cluster.folder.parent / "server.pem"):
+    for file in (*(cluster.data_dir / "certificates").glob("*.pem"), cluster.folder.parent / "server.pem"):
         _, found, key = file.read_bytes().partition(b"PRIVATE KEY-----\n")
         if found:
             yield key.splitlines()[0]

@@ -182,7 +182,7 @@ def test_nothing_else_listens(cluster: KshareCluster) -> None:
 
 
 def data(cluster: KshareCluster) -> Path:
-    return cluster.folder / "data"
+    return cluster.data_dir
 
 
 def audit_lines(cluster: KshareCluster, event: str, api: str) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """TLS listeners with real clients: confluent-kafka, Apache Kafka's own, and connections by hand.
 
 The cluster listens three times: PLAINTEXT, SSL, and MUTUAL, which is TLS that takes no client without a certificate.
-Its roles have TLS between them, too.
+Its roles have TLS between them, too. In front of an existing cluster there is no MUTUAL, because TLS ends here, and who
+a client is must be known there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 from kshare.main import app
 from support.clients.administration import create_topic, read_from_earliest
 from support.clients.tls_connection import TlsConnection
+from support.clusters.engines import TestEngine, engine_of_tests
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.certificates import Authority
 from support.environment.free_ports import free_port
@@ -38,9 +40,14 @@ class Secured:
 
     cluster: KshareCluster
     ssl_port: int
-    mutual_port: int
+    mutual_port: int | None
     authority: Authority
     folder: Path
+
+    @property
+    def port_with_certificates(self) -> int:
+        """Where a client may show a certificate, and must if there is a port for that."""
+        return self.mutual_port or self.ssl_port
 
     @property
     def authority_file(self) -> Path:
@@ -67,10 +74,10 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("tls")
-    authority, ports = Authority("kshare"), [free_port() for _ in range(3)]
+    names = ["PLAINTEXT", "SSL", "MUTUAL"] if engine_of_tests() is TestEngine.EMBEDDED else ["PLAINTEXT", "SSL"]
+    authority, ports = Authority("kshare"), [free_port() for _ in names]
     authority.write(folder / "ca.pem")
     authority.issue("localhost").write_combined(folder / "server.pem")
-    names = ("PLAINTEXT", "SSL", "MUTUAL")
     settings = {
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)),
         "advertised.listeners": ",".join(f"{name}://localhost:{port}" for name, port in zip(names, ports, strict=True)),
@@ -78,16 +85,19 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "group.initial.rebalance.delay.ms": "0",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "server.pem"),
-        "listener.name.mutual.ssl.client.auth": "required",
-        "listener.name.mutual.ssl.truststore.type": "PEM",
-        "listener.name.mutual.ssl.truststore.location": str(folder / "ca.pem"),
     }
+    if "MUTUAL" in names:
+        settings |= {
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.truststore.type": "PEM",
+            "listener.name.mutual.ssl.truststore.location": str(folder / "ca.pem"),
+        }
     settings |= {
         "kshare.rpc.ssl.keystore.location": str(authority.issue("role").write_combined(folder / "role.pem")),
         "kshare.rpc.ssl.truststore.location": str(folder / "ca.pem"),
     }
     with KshareCluster(folder / "kshare", settings, port=ports[0]) as cluster:
-        yield Secured(cluster, ports[1], ports[2], authority, folder)
+        yield Secured(cluster, ports[1], dict(zip(names, ports, strict=True)).get("MUTUAL"), authority, folder)
 
 
 def produce(settings: dict[str, Any], topic: str) -> None:
@@ -122,7 +132,7 @@ def test_confluent_clients_over_tls(secured: Secured) -> None:
 
 
 def test_each_listener_tells_its_own_addresses(secured: Secured) -> None:
-    for port in (secured.ssl_port, secured.mutual_port):
+    for port in (secured.ssl_port, secured.port_with_certificates):
         settings = secured.client(port)
         if port == secured.mutual_port:
             settings["ssl.certificate.location"] = settings["ssl.key.location"] = str(client_certificate(secured))
@@ -139,7 +149,7 @@ def test_the_java_share_consumer_over_tls(secured: Secured) -> None:
     certificate = client_certificate(secured)
     with JavaClients() as java:
         member = java.member(
-            f"localhost:{secured.mutual_port}",
+            f"localhost:{secured.port_with_certificates}",
             f"java-{topic}",
             [topic],
             security_protocol="SSL",
@@ -162,6 +172,7 @@ def client_certificate(secured: Secured) -> Path:
 
 
 def test_a_client_certificate_is_required(secured: Secured) -> None:
+    assert secured.mutual_port is not None
     with TlsConnection(secured.mutual_port, secured.authority_file, client_certificate(secured)) as connection:
         assert connection.is_answered()
     with TlsConnection(secured.mutual_port, secured.authority_file) as without, pytest.raises(ssl.SSLError):
@@ -233,7 +244,7 @@ def test_the_commands_of_kshare(secured: Secured) -> None:
         f"ssl.certificate.location={certificate}\nssl.key.location={certificate}\n"
     )
     runner = CliRunner()
-    given = ["--bootstrap", f"localhost:{secured.mutual_port}", "--command-config", str(config)]
+    given = ["--bootstrap", f"localhost:{secured.port_with_certificates}", "--command-config", str(config)]
     read_from_earliest(secured.cluster.bootstrap, topic)
     for command, shown in (
         (["topics", "create", topic], "created topic"),
@@ -248,14 +259,14 @@ def test_the_commands_of_kshare(secured: Secured) -> None:
 
 
 def test_roles_have_tls_between_them(secured: Secured) -> None:
-    data = ["--data-dir", str(secured.cluster.folder / "data")]
+    data = ["--data-dir", str(secured.cluster.data_dir)]
     variables = {"KSHARE_CONFIG": str(secured.cluster.folder / "server.properties")}
     for command in (["nodes"], ["state", "partitions"]):
         result = CliRunner().invoke(app, [*command, *data], env=variables)
         assert result.exit_code == 0 and "127.0.0.1:" in result.stdout, (result.output, result.exception)
     without = CliRunner().invoke(app, ["nodes", *data])
     assert without.exit_code != 0
-    ports = json.loads((secured.cluster.folder / "data" / "ports.json").read_text())
+    ports = json.loads((secured.cluster.data_dir / "ports.json").read_text())
     for role in ("coordinator", "share-coordinator", "leader"):
         with TlsConnection(ports[role], secured.authority_file) as stranger:
             try:

@@ -66,6 +66,12 @@ def _is_known(admin: AdminClient, name: str, partitions: int) -> bool:
     return len(found) >= partitions and all(partition.leader >= 0 for partition in found)
 
 
+def broker_addresses(bootstrap: str) -> list[str]:
+    """Where clients are sent by Metadata: in front of an existing cluster not to the address that they began with."""
+    brokers = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S).brokers
+    return [f"{broker.host}:{broker.port}" for _, broker in sorted(brokers.items())]
+
+
 def alter_group(bootstrap: str, group: str, configs: dict[str, str], **settings: Any) -> None:
     """Sets configs of a group (`kafka-configs --entity-type groups`)."""
     _alter(bootstrap, ResourceType.GROUP, group, configs, **settings)

@@ -1,21 +1,30 @@
 """What of the end-to-end tests cannot apply to the kafka engine, each with its reason.
 
-A row is the beginning of a test's id, and says for which engines it is left out. Tests of a list of allowed engines
-run on every other one.
+A row is the beginning of a test's id, and says for which engines it is left out, and for which releases of the cluster.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from support.clusters.engines import TestEngine
+from support.clusters.engines import TestEngine, release_of_upstream
+from support.kafka.java import WITHOUT_SHARE_GROUPS
 
 BOTH = (TestEngine.KAFKA_PROXY, TestEngine.KAFKA_SHARE)
 SHARE = (TestEngine.KAFKA_SHARE,)
+PROXY = (TestEngine.KAFKA_PROXY,)
 ON_DISK = "records and state are on no disk of kshare's"
 OF_THE_CLUSTER = "the cluster answers, not kshare"
 METADATA_THERE = "kshare attach keeps the metadata of coordinators in the cluster (test_coordinators_in_kafka)"
 NOT_SERVED = "mode share serves share consumers only"
+AUTHENTICATED_THERE = "the cluster authenticates clients, and its ACLs decide: tests/e2e/attach/test_identity.py"
+TLS_ENDS_HERE = "TLS ends at kshare, so a certificate cannot be who a client is at the cluster"
+BROKERS_CONFIGS = "configs of brokers are the cluster's; kshare's own are those that it was started with"
+PORTS_OF_BROKERS = "at each listener a broker of the cluster has a port of its own"
+IDS_ARE_APART = "a share group and a group of the cluster may have the same id"
+NO_KIP_848 = "Apache Kafka 3.9.1 has no consumer groups of KIP-848"
+NO_KIP_890 = "producers get a new epoch with each transaction from transaction.version 2 on (Kafka 4.0)"
+OLD = (WITHOUT_SHARE_GROUPS,)
 
 
 class Exclusion(NamedTuple):
@@ -24,7 +33,11 @@ class Exclusion(NamedTuple):
     test: str
     engines: tuple[TestEngine, ...]
     reason: str
+    releases: tuple[str, ...] | None = None
+    """Those of the cluster behind kshare; None: all."""
 
+
+OFFSETS = "tests/e2e/offsets/test_committed_offsets.py"
 
 EXCLUSIONS = (
     Exclusion("tests/e2e/failures/test_failing_disk.py", BOTH, ON_DISK),
@@ -46,7 +59,24 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/records/test_log_housekeeping.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/records/test_produced_batches_like_kafka.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/attacks/test_hostile_batches.py", BOTH, OF_THE_CLUSTER),
-    Exclusion("tests/e2e/groups/test_", BOTH, OF_THE_CLUSTER),
+    Exclusion("tests/e2e/records/test_idempotent_producers.py", BOTH, OF_THE_CLUSTER),
+    Exclusion("tests/e2e/security/test_acls_like_kafka.py", BOTH, AUTHENTICATED_THERE),
+    Exclusion("tests/e2e/security/test_sasl.py", BOTH, AUTHENTICATED_THERE),
+    Exclusion("tests/e2e/security/test_strangers_at_every_port.py", BOTH, AUTHENTICATED_THERE),
+    Exclusion("tests/e2e/security/test_tls.py::test_a_client_certificate_is_required", BOTH, TLS_ENDS_HERE),
+    Exclusion("tests/e2e/security/test_tls.py::test_each_listener_tells_its_own_addresses", PROXY, PORTS_OF_BROKERS),
+    Exclusion("tests/e2e/groups/test_consumer_groups.py", PROXY, NO_KIP_848, OLD),
+    Exclusion("tests/e2e/groups/test_consumer_heartbeats_like_kafka.py", PROXY, NO_KIP_848, OLD),
+    Exclusion("tests/e2e/groups/test_migration", PROXY, NO_KIP_848, OLD),
+    Exclusion(f"{OFFSETS}::test_a_share_group_commits_no_offsets[kshare]", PROXY, IDS_ARE_APART),
+    Exclusion(f"{OFFSETS}::test_a_group_with_committed_offsets_is_no_share_group[kshare]", PROXY, IDS_ARE_APART),
+    Exclusion(f"{OFFSETS}::test_a_share_groups_offsets_cannot_be_part_of_a_transaction[kshare]", PROXY, IDS_ARE_APART),
+    Exclusion(
+        "tests/e2e/transactions/test_transactions.py::test_a_java_producer_gets_a_new_epoch_with_each_transaction",
+        PROXY,
+        NO_KIP_890,
+    ),
+    Exclusion("tests/e2e/groups/", SHARE, NOT_SERVED),
     Exclusion("tests/e2e/offsets/", SHARE, NOT_SERVED),
     Exclusion("tests/e2e/transactions/", SHARE, NOT_SERVED),
 )
@@ -54,7 +84,9 @@ EXCLUSIONS = (
 
 def reason_of(test_id: str, engine: TestEngine) -> str | None:
     """Why a test is left out with an engine; None if it applies."""
+    release = release_of_upstream()
     for exclusion in EXCLUSIONS:
-        if engine in exclusion.engines and test_id.startswith(exclusion.test):
+        concerns = engine in exclusion.engines and release in (exclusion.releases or (release,))
+        if concerns and test_id.startswith(exclusion.test):
             return exclusion.reason
     return None

@@ -16,9 +16,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from support.kafka.existing_cluster import ExistingCluster
+from support.kafka.java import WITHOUT_SHARE_GROUPS
 
 VARIABLE = "KSHARE_TEST_ENGINE"
 BROKERS = "KSHARE_TEST_BROKERS"
+RELEASE = "KSHARE_TEST_UPSTREAM"
+"""The release of the cluster behind kshare, 3.9.1 or 4.3.1."""
 OF_LISTENERS = ("listener", "advertised.", "ssl.", "sasl.", "authorizer.", "super.users", "kshare.", "security.")
 """Beginnings of settings that are kshare's alone: they are of its listeners, or only it knows them."""
 
@@ -50,7 +53,7 @@ def is_attached() -> bool:
 
 def protocols_of_groups() -> list[str]:
     """The protocols of ordinary consumer groups; Apache Kafka 3.9 has KIP-848 as a preview only, off by default."""
-    return ["classic"] if is_attached() else ["classic", "consumer"]
+    return ["classic"] if is_attached() and release_of_upstream() == WITHOUT_SHARE_GROUPS else ["classic", "consumer"]
 
 
 @contextmanager
@@ -67,9 +70,29 @@ def upstream_of_tests(folder: Path, settings: Mapping[str, str]) -> Iterator[Exi
         yield started
 
 
+def release_of_upstream() -> str:
+    return os.environ.get(RELEASE) or WITHOUT_SHARE_GROUPS
+
+
 def upstream_of(folder: Path, settings: Mapping[str, str]) -> ExistingCluster:
     """The cluster behind kshare, with those of `settings` that a broker has too."""
     shared = {name: value for name, value in settings.items() if not name.startswith(OF_LISTENERS)}
     brokers = int(os.environ.get(BROKERS) or 1)
     replicas = {"default.replication.factor": str(brokers), "min.insync.replicas": str(max(1, brokers - 1))}
-    return ExistingCluster(folder, brokers=brokers, settings={**replicas, **shared})
+    return ExistingCluster(folder, brokers=brokers, settings={**replicas, **shared}, release=release_of_upstream())
+
+
+@contextmanager
+def settings_of_roles(folder: Path) -> Iterator[dict[str, str]]:
+    """What roles that a test starts one by one need for this run's engine; the cluster behind them runs meanwhile."""
+    engine = engine_of_tests()
+    if engine is TestEngine.EMBEDDED:
+        yield {}
+        return
+    with upstream_of(folder, {}) as upstream:
+        yield {
+            "kshare.engine": "kafka",
+            "kshare.metadata.store": "kafka",
+            "kshare.upstream.bootstrap.servers": upstream.bootstrap,
+            "kshare.upstream.mode": engine.mode,
+        }

@@ -116,6 +116,10 @@ class KshareCluster:
             assert code == 0, f"kshare up ended with {code}:\n{self.log_text()[-4000:]}"
 
     @property
+    def data_dir(self) -> Path:
+        return self.folder / "data"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
@@ -129,7 +133,7 @@ class KshareCluster:
             command = [str(self._command), "up"]
         else:
             command = [str(self._command), "attach", self.upstream.bootstrap, "--mode", self._engine.mode]
-        command += ["--data-dir", str(self.folder / "data")]
+        command += ["--data-dir", str(self.data_dir)]
         if "listeners" not in self._settings:
             command += ["--listen", self.bootstrap]
         command += ["--ready-file", str(self.ready_file), "--config", str(config)]

@@ -22,7 +22,7 @@ from threading import Timer
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from support.clients.administration import wait_until_known
+from support.clients.administration import broker_addresses, wait_until_known
 from support.kafka.java_programs import java_command
 
 TIMEOUT_S = 60
@@ -89,6 +89,8 @@ class ToolRuns:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+        self.addresses = [bootstrap, *broker_addresses(bootstrap)]
+        """What is printed as ADDRESS."""
         self._process = self._start()
 
     @staticmethod
@@ -171,7 +173,7 @@ class ToolPair:
         for runs in self.runs:
             runs.ask(tool, runs.given(arguments, server), typed)
         kshare, kafka = (
-            _printed(runs.bootstrap, answer) for runs, answer in zip(self.runs, self._answers(), strict=True)
+            _printed(runs.addresses, answer) for runs, answer in zip(self.runs, self._answers(), strict=True)
         )
         return kshare, kafka
 
@@ -200,7 +202,7 @@ class ToolPair:
         while ours != kafkas and READING & {*arguments} and time.monotonic() < deadline:
             runs = self.runs[1]
             runs.ask(tool, runs.given(arguments, server), typed)
-            kafkas = view(_printed(runs.bootstrap, runs.answer()))
+            kafkas = view(_printed(runs.addresses, runs.answer()))
         if ours != kafkas:
             difference = unified_diff(kafkas.lines, ours.lines, "Kafka", "kshare", lineterm="", n=1)
             exits = f"exit codes: Kafka {kafkas.exit_code}, kshare {ours.exit_code}"
@@ -230,7 +232,7 @@ class ToolPair:
             finally:
                 process.kill()
                 process.wait()
-            found.append(_printed(runs.bootstrap, {"exit": process.returncode, "output": output, "errors": errors}))
+            found.append(_printed(runs.addresses, {"exit": process.returncode, "output": output, "errors": errors}))
         kshare, kafka = found
         return kshare, kafka
 
@@ -290,11 +292,11 @@ def _in_order(found: re.Match[str]) -> str:
     return ", ".join(sorted(part.strip() for part in found[0].split(",")))
 
 
-def _printed(bootstrap: str, answer: dict[str, Any]) -> Printed:
-    host, _, port = bootstrap.partition(":")
+def _printed(addresses: Sequence[str], answer: dict[str, Any]) -> Printed:
     text = str(answer["output"]) + "\n" + str(answer["errors"])
     lines = []
-    address = re.compile(rf"{re.escape(host)}[:\s]\s*{port}")
+    places = (address.partition(":") for address in addresses)
+    address = re.compile("|".join(rf"{re.escape(host)}[:\s]\s*{port}" for host, _, port in places))
     for line in address.sub("ADDRESS", text).splitlines():
         line = UUID.sub("UUID", RANDOM_ID.sub("ID", " ".join(line.split())))
         for pattern, shown in SAID:
