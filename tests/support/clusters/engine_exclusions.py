@@ -65,6 +65,11 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/security/test_strangers_at_every_port.py", BOTH, AUTHENTICATED_THERE),
     Exclusion("tests/e2e/security/test_tls.py::test_a_client_certificate_is_required", BOTH, TLS_ENDS_HERE),
     Exclusion("tests/e2e/security/test_tls.py::test_each_listener_tells_its_own_addresses", PROXY, PORTS_OF_BROKERS),
+    Exclusion(
+        "tests/e2e/security/test_connection_limits.py::test_a_closed_connection_makes_room_and_a_changed_limit",
+        PROXY,
+        BROKERS_CONFIGS,
+    ),
     Exclusion("tests/e2e/groups/test_consumer_groups.py", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_consumer_heartbeats_like_kafka.py", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_migration", PROXY, NO_KIP_848, OLD),
