@@ -1,7 +1,8 @@
-"""Fetches what the upstream logs of this node lack: one Fetch at a time for each broker, isolation level and pace.
+"""Fetches what the upstream logs of this node lack, with few Fetches at a time for each broker and isolation level.
 
-A pace is `bulk`, for offsets that are known to be there, which a broker answers at once; or `tail`, where it waits for
-the next record. They have connections of their own, because a broker answers the requests of a connection in order.
+One is for the `bulk` of offsets that are known to be there, which a broker answers at once. Others are at the `tail` of
+logs, where the broker waits for the next record: a log whose end is reached while one waits without it gets another
+one, up to TAILS. Each has a connection of its own, because a broker answers the requests of a connection in order.
 
 A fetch names the leader epoch of the record before its offset, so a broker whose log has another record there says so
 (KIP-595) before any of its records is taken. That, an offset out of range and an unknown topic lead to an examination
@@ -14,8 +15,9 @@ an error. A log with an error is fetched again after a back-off.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from kshare_core.contained_bugs import report_contained_bug
@@ -34,6 +36,8 @@ EMPTY_PAUSE_MS = 10
 PREFERRED_MS = 300_000
 """How long a replica is preferred (metadata.max.age.ms of Kafka's consumer)."""
 NO_REPLICA = -1
+TAILS = 3
+"""How many Fetches may wait at one broker for the next records of one isolation level."""
 
 _SUSPICIOUS = frozenset(
     {
@@ -62,10 +66,13 @@ class _Lane(NamedTuple):
     node_id: int
     read_committed: bool
     is_tail: bool
+    number: int = 0
+    """Which of those that wait at the tail of logs."""
 
     @property
     def purpose(self) -> str:
-        return f"fetch {'tail' if self.is_tail else 'bulk'} {'committed' if self.read_committed else 'all'}"
+        pace = f"tail {self.number}" if self.is_tail else "bulk"
+        return f"fetch {pace} {'committed' if self.read_committed else 'all'}"
 
 
 class _BackOff:
@@ -102,6 +109,8 @@ class LogFetcher:
         self._logs: dict[UpstreamPartitionName, UpstreamLog] = {}
         self._names: dict[bytes, str] = {}
         self._lanes: dict[_Lane, asyncio.Task[None]] = {}
+        self._at_tail: set[tuple[int, bool, UpstreamLog]] = set()
+        """The logs whose next record a Fetch waits for, with its broker and whether it is read_committed."""
         self._wanting: dict[UpstreamLog, None] = {}
         """The logs that may have something to fetch."""
         self._backing_off: dict[UpstreamLog, _BackOff] = {}
@@ -157,12 +166,16 @@ class LogFetcher:
                 self._wake_later(RETRY_BACKOFF_MS / 1000)
                 continue
             for lane, positions in lanes.items():
+                if lane.is_tail:
+                    self._at_tail.update((lane.node_id, lane.read_committed, log) for log in positions)
                 task = asyncio.get_running_loop().create_task(self._fetch(lane, positions), name=lane.purpose)
                 self._lanes[lane] = task
-                task.add_done_callback(lambda _, lane=lane: self._lane_ended(lane))  # type: ignore[misc]
+                task.add_done_callback(partial(self._lane_ended, lane, positions))
 
-    def _lane_ended(self, lane: _Lane) -> None:
+    def _lane_ended(self, lane: _Lane, positions: Iterable[UpstreamLog], _: asyncio.Task[None]) -> None:
         self._lanes.pop(lane, None)
+        if lane.is_tail:
+            self._at_tail.difference_update((lane.node_id, lane.read_committed, log) for log in positions)
         self._wanted.set()
 
     def _wake_later(self, pause_s: float) -> None:
@@ -184,12 +197,21 @@ class LogFetcher:
                 if node_id is None:
                     self._look_up(log)
                     break
-                lane = _Lane(node_id, read_committed, position.is_tail)
-                if lane not in self._lanes:
+                if position.is_tail and (node_id, read_committed, log) in self._at_tail:
+                    continue
+                lane = self._free_lane(node_id, read_committed, is_tail=position.is_tail)
+                if lane is not None:
                     lanes.setdefault(lane, {})[log] = position
             if not is_wanting or log.is_closed:
                 self._wanting.pop(log, None)
         return lanes
+
+    def _free_lane(self, node_id: int, read_committed: bool, *, is_tail: bool) -> _Lane | None:
+        for number in range(TAILS if is_tail else 1):
+            lane = _Lane(node_id, read_committed, is_tail, number)
+            if lane not in self._lanes:
+                return lane
+        return None
 
     def _is_backing_off(self, log: UpstreamLog) -> bool:
         back_off = self._backing_off.get(log)

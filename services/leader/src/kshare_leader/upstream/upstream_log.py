@@ -363,10 +363,13 @@ class UpstreamLog:
         """Takes a broker's answer; KafkaError CORRUPT_MESSAGE where its records are damaged."""
         before = self.high_watermark, self.last_stable_offset
         self._start_at(fetched.log_start_offset)
-        self.high_watermark = max(self.high_watermark, fetched.high_watermark)
-        if read_committed:
-            self.last_stable_offset = max(self.last_stable_offset, fetched.last_stable_offset)
         piece = piece_of(fetched.fetch_offset, fetched.records, fetched.aborted)
+        # A broker looks up both offsets before it reads the records, and may answer with records beyond them (Kafka's
+        # Partition.readRecords). All that consumers get is below them all the same.
+        end_offset = piece.end_offset if piece is not None else 0
+        self.high_watermark = max(self.high_watermark, fetched.high_watermark, end_offset)
+        if read_committed:
+            self.last_stable_offset = max(self.last_stable_offset, fetched.last_stable_offset, end_offset)
         if piece is not None:
             view = self._views[read_committed]
             self._note_leader_epochs(piece)

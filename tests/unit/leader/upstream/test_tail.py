@@ -1,0 +1,127 @@
+"""Records that arrive while a broker waits for them: they are readable at once, whatever else is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.upstream.log_fetcher import TAILS, FetchLimits, LogFetcher
+from kshare_leader.upstream.problems import Problems
+from kshare_leader.upstream.upstream_log import UpstreamLog
+from kshare_leader.upstream.window import WindowBudget
+from kshare_upstream.partition_log import PartitionLog
+from kshare_upstream.port import REQUESTS, AResponse, UpstreamPartitionName
+from kshare_upstream.topics import create_topic
+from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.responses.fetch import FetchResponse
+from kshare_wire.messages import Request
+from support.simulation.loop import VirtualLoop
+from support.upstream.memory_upstream import MemoryUpstream
+from support.wire.record_building import build_batch
+
+SOON_S = 0.05
+"""Far below the 500 ms that a broker waits."""
+
+
+class LateEnds(MemoryUpstream):
+    """Its answers have the ends of the log before the records that they bring, as a broker's have now and then."""
+
+    async def ask_broker(
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
+    ) -> AResponse:
+        answer = await super().ask_broker(node_id, request, served, wait_ms=wait_ms, purpose=purpose)
+        if isinstance(answer, FetchResponse):
+            for topic in answer.responses:
+                for partition in topic.partitions:
+                    if any(partition.records or ()):
+                        partition.high_watermark -= 1
+                        partition.last_stable_offset -= 1
+        return answer
+
+
+class Tails:
+    """Logs of topics with one empty partition each, and the fetcher that reads them."""
+
+    def __init__(self, upstream: MemoryUpstream) -> None:
+        self._upstream = upstream
+        loop = asyncio.get_running_loop()
+        self._now_ms: Callable[[], int] = lambda: int(loop.time() * 1000)
+        problems = Problems(lambda text: None, self._now_ms)
+        self.fetcher = LogFetcher(upstream, FetchLimits(), problems, self._examine)
+        self.logs: list[UpstreamLog] = []
+
+    async def _examine(self, log: UpstreamLog) -> None:
+        raise AssertionError(f"nothing is wrong with {log.at}")
+
+    async def follow(self, name: str, *, read_committed: bool) -> asyncio.Event:
+        """Adds a log; the event is set when it has more than before."""
+        await create_topic(self._upstream, name, partitions=1, replicas=1, configs={})
+        at = UpstreamPartitionName(name, 0)
+        topic_id = (await self._upstream.describe([name])).topics[name].topic_id
+        log = UpstreamLog(
+            TopicPartition(topic_id, 0),
+            PartitionLog(self._upstream, at),
+            window_limit_bytes=1 << 20,
+            now_ms=self._now_ms,
+            on_demand=self.fetcher.demand,
+            budget=WindowBudget(1 << 20),
+        )
+        await log.open()
+        self.logs.append(log)
+        arrived = asyncio.Event()
+        log.add_listener(arrived.set, read_committed=read_committed)
+        self.fetcher.add(log)
+        return arrived
+
+    async def append(self, log: UpstreamLog) -> None:
+        await PartitionLog(self._upstream, log.at).append(build_batch([b"value"]))
+
+
+def run(upstream: MemoryUpstream, body: Callable[[Tails], Coroutine[Any, Any, None]]) -> None:
+    async def test() -> None:
+        tails = Tails(upstream)
+        tails.fetcher.start()
+        try:
+            await body(tails)
+        finally:
+            await tails.fetcher.stop()
+
+    loop = VirtualLoop()
+    loop.run(test())
+    assert loop.problems == []
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_records_beyond_the_end_that_their_answer_tells_are_readable(read_committed: bool) -> None:
+    async def body(tails: Tails) -> None:
+        arrived = await tails.follow("orders", read_committed=read_committed)
+        (log,) = tails.logs
+        await asyncio.sleep(0.1)
+        for end_offset in range(1, 4):
+            arrived.clear()
+            await tails.append(log)
+            await asyncio.wait_for(arrived.wait(), SOON_S)
+            assert (log.last_stable_offset if read_committed else log.high_watermark) == end_offset
+
+    run(LateEnds(), body)
+
+
+def test_a_log_whose_end_is_reached_does_not_wait_for_those_that_wait_already() -> None:
+    async def body(tails: Tails) -> None:
+        for number in range(TAILS):
+            arrived = await tails.follow(f"topic-{number}", read_committed=False)
+            await asyncio.sleep(0.01)  # the ones before wait at the broker now
+            await tails.append(tails.logs[-1])
+            await asyncio.wait_for(arrived.wait(), SOON_S)
+
+    run(MemoryUpstream(), body)
