@@ -56,7 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not {"deploy", "e2e"} & {*item.path.parts})
     engine = engine_of_tests()
     for item in items:
-        if (reason := reason_of(item.nodeid, engine)) is not None:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if (reason := reason_of(item.nodeid, parameters, engine)) is not None:
             item.add_marker(pytest.mark.skip(reason=f"not on {engine}: {reason}"))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from support.clients.first_record import of_joining_members, of_new_groups
+from support.clients.first_record import full_topic, of_joining_members, of_new_groups
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 
@@ -29,7 +29,7 @@ SYSTEMS: dict[str, Callable[[Path], AbstractContextManager[KshareCluster | Apach
     "kshare, four processes": KshareCluster,
     "kshare --single-process": lambda folder: KshareCluster(folder, single_process=True),
 }
-FIGURES: dict[str, Callable[[str, int], list[float]]] = {
+FIGURES: dict[str, Callable[[str, str, int], list[float]]] = {
     "first record of a new group": of_new_groups,
     "first record of a member that joins": of_joining_members,
 }
@@ -41,7 +41,7 @@ def measure(times: int, console: Console) -> dict[str, dict[str, float]]:
     for system, start in SYSTEMS.items():
         with tempfile.TemporaryDirectory(prefix="kshare-bench-") as folder, start(Path(folder)) as running:
             for figure, samples in FIGURES.items():
-                taken = samples(running.bootstrap, times)
+                taken = samples(running.bootstrap, full_topic(running.bootstrap), times)
                 medians[figure][system] = statistics.median(taken)
                 shown = " ".join(f"{seconds:.2f}" for seconds in sorted(taken))
                 console.print(f"{system}, {figure}: {shown} s")

@@ -18,3 +18,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]
 @pytest.fixture
 def bootstrap(cluster: KshareCluster) -> str:
     return cluster.bootstrap
+
+
+@pytest.fixture
+def records_bootstrap(cluster: KshareCluster) -> str:
+    return cluster.records_bootstrap

@@ -36,9 +36,9 @@ TIMEOUT_S = 30
 
 
 @pytest.fixture
-def topic(bootstrap: str) -> str:
+def topic(records_bootstrap: str) -> str:
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, name, 3)
+    create_topic(records_bootstrap, name, 3)
     return name
 
 
@@ -49,11 +49,11 @@ def group(bootstrap: str) -> str:
     return name
 
 
-def produce(bootstrap: str, topic: str, values: list[str], **settings: Any) -> list[tuple[int, int]]:
+def produce(records_bootstrap: str, topic: str, values: list[str], **settings: Any) -> list[tuple[int, int]]:
     """(partition, offset) of each value, round robin over three partitions."""
     placed: dict[int, tuple[int, int]] = {}
     errors: list[Any] = []
-    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    producer = Producer({"bootstrap.servers": records_bootstrap, **settings})
 
     def confirm(index: int) -> Callable[[Any, Any], None]:
         def confirmed(error: Any, message: Any) -> None:
@@ -94,14 +94,16 @@ def poll_values(consumer: Any, wanted: int) -> list[Any]:
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_produced_records_come_back_from_an_assigned_consumer(
-    bootstrap: str, topic: str, compression: str, idempotent: bool
+    records_bootstrap: str, topic: str, compression: str, idempotent: bool
 ) -> None:
     values = [f"value-{index}-{'z' * 200}" for index in range(60)]
-    placed = produce(bootstrap, topic, values, **{"compression.type": compression, "enable.idempotence": idempotent})
+    placed = produce(
+        records_bootstrap, topic, values, **{"compression.type": compression, "enable.idempotence": idempotent}
+    )
     for partition in range(3):
         offsets = [offset for at, offset in placed if at == partition]
         assert offsets == list(range(20))
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer({"bootstrap.servers": records_bootstrap, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
     found: dict[tuple[int, int], Any] = {}
     deadline = time.monotonic() + TIMEOUT_S
@@ -118,21 +120,21 @@ def test_produced_records_come_back_from_an_assigned_consumer(
     assert watermarks == [(0, 20)] * 3
 
 
-def test_offsets_by_time(bootstrap: str, topic: str) -> None:
-    produce(bootstrap, topic, ["early"] * 3)
+def test_offsets_by_time(records_bootstrap: str, topic: str) -> None:
+    produce(records_bootstrap, topic, ["early"] * 3)
     time_ms = int(time.time() * 1000) + 5
     while int(time.time() * 1000) <= time_ms:
         pass
-    produce(bootstrap, topic, ["late"] * 3)
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    produce(records_bootstrap, topic, ["late"] * 3)
+    consumer = Consumer({"bootstrap.servers": records_bootstrap, "group.id": "unused"})
     found = consumer.offsets_for_times([TopicPartition(topic, 0, time_ms)], TIMEOUT_S)
     consumer.close()
     assert [(item.partition, item.offset) for item in found] == [(0, 1)]
 
 
-def test_implicit_mode_accepts_what_was_polled(bootstrap: str, topic: str, group: str) -> None:
+def test_implicit_mode_accepts_what_was_polled(bootstrap: str, records_bootstrap: str, topic: str, group: str) -> None:
     values = [f"value-{index}" for index in range(90)]
-    produce(bootstrap, topic, values)
+    produce(records_bootstrap, topic, values)
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
         consumer.subscribe([topic])
         first = poll_values(consumer, 90)
@@ -140,14 +142,16 @@ def test_implicit_mode_accepts_what_was_polled(bootstrap: str, topic: str, group
         assert {message.delivery_count() for message in first} == {1}
         results = consumer.commit_sync(TIMEOUT_S)
         assert all(error is None for error in results.values())
-    produce(bootstrap, topic, ["last"] * 3)
+    produce(records_bootstrap, topic, ["last"] * 3)
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
         consumer.subscribe([topic])
         assert [message.value() for message in poll_values(consumer, 3)] == [b"last"] * 3
 
 
-def test_explicit_mode_accepts_releases_and_rejects(bootstrap: str, topic: str, group: str) -> None:
-    produce(bootstrap, topic, [f"{kind}-{n}" for n in range(10) for kind in ("accept", "release", "reject")])
+def test_explicit_mode_accepts_releases_and_rejects(
+    bootstrap: str, records_bootstrap: str, topic: str, group: str
+) -> None:
+    produce(records_bootstrap, topic, [f"{kind}-{n}" for n in range(10) for kind in ("accept", "release", "reject")])
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
     deliveries: dict[str, list[int]] = {}
     types = {
@@ -174,8 +178,10 @@ def test_explicit_mode_accepts_releases_and_rejects(bootstrap: str, topic: str, 
     assert all(deliveries[f"release-{n}"] == [1, 2, 3, 4, 5] for n in range(10))
 
 
-def test_records_of_a_closed_consumer_go_to_another(bootstrap: str, topic: str, group: str) -> None:
-    produce(bootstrap, topic, ["held"])
+def test_records_of_a_closed_consumer_go_to_another(
+    bootstrap: str, records_bootstrap: str, topic: str, group: str
+) -> None:
+    produce(records_bootstrap, topic, ["held"])
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
     first = ShareConsumer(settings)
     first.subscribe([topic])
@@ -197,26 +203,28 @@ def wait_until_started(cluster: KshareCluster, consumer: ShareConsumer, group: s
 
 
 def test_a_group_without_configs_starts_at_the_latest_offset(
-    cluster: KshareCluster, bootstrap: str, topic: str
+    cluster: KshareCluster, bootstrap: str, records_bootstrap: str, topic: str
 ) -> None:
-    produce(bootstrap, topic, ["old"] * 3)
+    produce(records_bootstrap, topic, ["old"] * 3)
     group = f"latest-{uuid.uuid4().hex[:8]}"
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
         consumer.subscribe([topic])
         wait_until_started(cluster, consumer, group, topic)
-        produce(bootstrap, topic, ["new"] * 3)
+        produce(records_bootstrap, topic, ["new"] * 3)
         assert {message.value() for message in poll_values(consumer, 3)} == {b"new"}
 
 
-def test_records_of_new_partitions_are_not_lost(cluster: KshareCluster, bootstrap: str, topic: str) -> None:
+def test_records_of_new_partitions_are_not_lost(
+    cluster: KshareCluster, bootstrap: str, records_bootstrap: str, topic: str
+) -> None:
     """KAFKA-20742: the group starts at latest, but partitions that its topic gets later start at 0."""
     group = f"grows-{uuid.uuid4().hex[:8]}"
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group}) as consumer:
         consumer.subscribe([topic])
         wait_until_started(cluster, consumer, group, topic)
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin = AdminClient({"bootstrap.servers": records_bootstrap})
         admin.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
-        producer = Producer({"bootstrap.servers": bootstrap})
+        producer = Producer({"bootstrap.servers": records_bootstrap})
         for partition in (3, 4):
             producer.produce(topic, f"early-{partition}".encode(), partition=partition)
         assert producer.flush(TIMEOUT_S) == 0
@@ -270,9 +278,9 @@ def test_a_bad_group_config_is_refused(bootstrap: str, name: str, value: str) ->
     assert name in error.value.args[0].str()
 
 
-def test_an_unknown_topic_is_an_error_for_a_producer(bootstrap: str) -> None:
+def test_an_unknown_topic_is_an_error_for_a_producer(records_bootstrap: str) -> None:
     settings = {
-        "bootstrap.servers": bootstrap,
+        "bootstrap.servers": records_bootstrap,
         "allow.auto.create.topics": False,
         "message.timeout.ms": 3000,
         "topic.metadata.propagation.max.ms": 500,

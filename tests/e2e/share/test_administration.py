@@ -18,7 +18,17 @@ from typing import NamedTuple
 
 import pytest
 
-from support.clients.delivery import RELEASE, Reader, new_topic, produce, running_system, set_group, values_of, wait_for
+from support.clients.delivery import (
+    RELEASE,
+    Reader,
+    System,
+    new_topic,
+    produce,
+    running_system,
+    set_group,
+    values_of,
+    wait_for,
+)
 from support.environment.machine_stalls import MachineStalls
 from support.kafka.java_programs import java_command
 
@@ -46,16 +56,16 @@ class Printed(NamedTuple):
 class Pair:
     """kshare and Kafka."""
 
-    def __init__(self, bootstraps: tuple[str, str]) -> None:
-        self.bootstraps = bootstraps
+    def __init__(self, systems: tuple[System, System]) -> None:
+        self.systems = systems
 
     def run(self, *arguments: str) -> list[Printed]:
         """What the tool prints on each; both run at the same time."""
-        started = [self._start(bootstrap, arguments) for bootstrap in self.bootstraps]
+        started = [self._start(system.bootstrap, arguments) for system in self.systems]
         found = []
-        for bootstrap, process in zip(self.bootstraps, started, strict=True):
+        for system, process in zip(self.systems, started, strict=True):
             output, errors = process.communicate(timeout=TIMEOUT_S)
-            lines = _plain(output + errors, bootstrap)
+            lines = _plain(output + errors, system.bootstrap)
             is_plain_list = arguments == ("--list",)
             found.append(Printed(process.returncode, tuple(sorted(lines)) if is_plain_list else lines))
         return found
@@ -116,19 +126,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         kshare, kafka = (
             stack.enter_context(running_system(kind, tmp_path_factory.mktemp(kind))) for kind in ("kshare", "kafka")
         )
-        yield Pair((kshare.bootstrap, kafka.bootstrap))
+        yield Pair((kshare, kafka))
 
 
 def consumed(pair: Pair, topic: str, partitions: int = 1) -> str:
     """A group on both systems that has consumed RECORDS records of the topic, and that nobody is in."""
     group = f"group-{uuid.uuid4().hex[:8]}"
-    for bootstrap in pair.bootstraps:
-        new_topic(bootstrap, partitions, name=topic)
-        set_group(bootstrap, group, auto_offset_reset="earliest")
+    for system in pair.systems:
+        new_topic(system.records_bootstrap, partitions, name=topic)
+        set_group(system.bootstrap, group, auto_offset_reset="earliest")
         half = RECORDS // 2
-        produce(bootstrap, topic, map(str, range(half)), timestamp_ms=FIRST_MS)
-        produce(bootstrap, topic, map(str, range(half, RECORDS)), timestamp_ms=SECOND_MS)
-        with Reader(bootstrap, group, topic) as reader:
+        produce(system.records_bootstrap, topic, map(str, range(half)), timestamp_ms=FIRST_MS)
+        produce(system.records_bootstrap, topic, map(str, range(half, RECORDS)), timestamp_ms=SECOND_MS)
+        with Reader(system.bootstrap, group, topic) as reader:
             reader.accept(RECORDS)
     return group
 
@@ -140,8 +150,8 @@ def topic_name() -> str:
 def first_values(pair: Pair, group: str, topic: str) -> list[list[str]]:
     """What the next member is given, on each system; it gives all back."""
     found = []
-    for bootstrap in pair.bootstraps:
-        with Reader(bootstrap, group, topic) as reader:
+    for system in pair.systems:
+        with Reader(system.bootstrap, group, topic) as reader:
             found.append(values_of(reader.take()))
             reader.settle(RELEASE)
     return found
@@ -191,9 +201,9 @@ def test_a_group_with_a_member(pair: Pair) -> None:
     topic = topic_name()
     group = consumed(pair, topic, 2)
     with ExitStack() as stack:
-        for bootstrap in pair.bootstraps:
-            reader = stack.enter_context(Reader(bootstrap, group, topic, client_id="worker"))
-            produce(bootstrap, topic, ["more"], partition=1)
+        for system in pair.systems:
+            reader = stack.enter_context(Reader(system.bootstrap, group, topic, client_id="worker"))
+            produce(system.records_bootstrap, topic, ["more"], partition=1)
             reader.accept(1)
         members = pair.same("--describe", "--group", group, "--members")
         assert members.lines[1] == f"{group} ID /127.0.0.1 worker 2 {topic}:0,1"
@@ -228,24 +238,24 @@ def test_reset_offsets(pair: Pair) -> None:
     assert (
         f"{group} {topic} 0 {RECORDS}" in pair.same(*reset, "--topic", f"{topic}:0", "--to-latest", "--execute").lines
     )
-    for bootstrap in pair.bootstraps:
-        produce(bootstrap, topic, ["after"])
+    for system in pair.systems:
+        produce(system.records_bootstrap, topic, ["after"])
     assert [values[0] for values in first_values(pair, group, topic)] == ["after", "after"]
 
 
 @pytest.mark.timeout(240)
 def test_reset_offsets_of_a_group_that_does_not_exist(pair: Pair) -> None:
     topic, group = topic_name(), f"group-{uuid.uuid4().hex[:8]}"
-    for bootstrap in pair.bootstraps:
-        new_topic(bootstrap, 2, name=topic)
-        produce(bootstrap, topic, map(str, range(RECORDS)))
-        produce(bootstrap, topic, map(str, range(RECORDS)), partition=1)
+    for system in pair.systems:
+        new_topic(system.records_bootstrap, 2, name=topic)
+        produce(system.records_bootstrap, topic, map(str, range(RECORDS)))
+        produce(system.records_bootstrap, topic, map(str, range(RECORDS)), partition=1)
     reset = ("--reset-offsets", "--group", group)
     pair.same(*reset, "--topic", f"{topic}:1", "--to-latest", "--execute")
     assert f"{group} Empty" in pair.same("--list", "--state").lines
-    for bootstrap in pair.bootstraps:
-        set_group(bootstrap, group, auto_offset_reset="earliest")
-        with Reader(bootstrap, group, topic) as reader:
+    for system in pair.systems:
+        set_group(system.bootstrap, group, auto_offset_reset="earliest")
+        with Reader(system.bootstrap, group, topic) as reader:
             assert {message.partition() for message in reader.accept(RECORDS)} == {0}
 
 
@@ -270,8 +280,8 @@ def test_reset_offsets_that_are_refused(pair: Pair) -> None:
 def test_delete_offsets(pair: Pair) -> None:
     topic, other = topic_name(), topic_name()
     group = consumed(pair, topic)
-    for bootstrap in pair.bootstraps:
-        new_topic(bootstrap, name=other)
+    for system in pair.systems:
+        new_topic(system.records_bootstrap, name=other)
     done = pair.same("--delete-offsets", "--group", group, "--topic", topic)
     assert f"{topic} Successful" in done.lines
     none = pair.same("--describe", "--group", group)
@@ -304,7 +314,7 @@ def test_a_stalled_members_session_does_not_outlive_an_alteration(pair: Pair) ->
     group = consumed(pair, topic)
     pair.same("--reset-offsets", "--group", group, "--all-topics", "--to-earliest", "--execute")
     began = time.monotonic()
-    with MachineStalls() as stalls, Reader(pair.bootstraps[0], group, topic) as reader:
+    with MachineStalls() as stalls, Reader(pair.systems[0].bootstrap, group, topic) as reader:
         assert values_of(reader.take())[0] == "0"
         now = time.monotonic()
         assert now - began < 2 + stalls.credit_s(began, now, 2)

@@ -32,11 +32,10 @@ from support.clients.delivery import (
     produce,
 )
 from support.clients.state_of_group import start_offsets, wait_until_drained
-from support.clusters.engines import TestEngine, engine_of_tests
 from support.clusters.kshare_cluster import KshareCluster
 
-ENABLED = {"errors_deadletterqueue_group_enable": "true"} if engine_of_tests() is TestEngine.EMBEDDED else {}
-"""An existing cluster does not know the config; its topics may be used without it."""
+MAY_RECEIVE = "errors.deadletterqueue.group.enable"
+"""A topic's config that is set at kshare: an existing cluster does not know it."""
 REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
 
 
@@ -46,9 +45,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]
         yield running
 
 
-def new_dead_letter_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+def new_dead_letter_topic(cluster: KshareCluster, partitions: int = 1, **configs: str) -> str:
     name = f"dlq.{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, name, partitions, **ENABLED, **configs)
+    create_topic(cluster.records_bootstrap, name, partitions, **configs)
+    alter_topic(cluster.bootstrap, name, {MAY_RECEIVE: "true"})
     return name
 
 
@@ -75,13 +75,15 @@ def offsets_of(letters: list[DeadLetter]) -> list[int]:
 
 
 def test_rejected_records_leave_their_coordinates(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, letters_topic = new_topic(bootstrap), new_dead_letter_topic(bootstrap)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic, letters_topic = new_topic(records_bootstrap), new_dead_letter_topic(cluster)
     group = new_group(bootstrap, letters_topic)
-    produce(bootstrap, topic, [f"v{index}" for index in range(5)], timestamp_ms=time.time_ns() // 1_000_000 - 60_000)
+    produce(
+        records_bootstrap, topic, [f"v{index}" for index in range(5)], timestamp_ms=time.time_ns() // 1_000_000 - 60_000
+    )
     before_ms = time.time_ns() // 1_000_000
     reject(bootstrap, group, topic, 5)
-    letters = read_dead_letters(bootstrap, letters_topic, 5)
+    letters = read_dead_letters(records_bootstrap, letters_topic, 5)
     assert [letter.source for letter in letters] == [(topic, 0, offset) for offset in range(5)]
     for letter in letters:
         assert (letter.key, letter.value, letter.headers) == (None, None, [])
@@ -92,16 +94,16 @@ def test_rejected_records_leave_their_coordinates(cluster: KshareCluster) -> Non
 
 
 def test_copies_have_key_value_and_headers(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, letters_topic = new_topic(bootstrap), new_dead_letter_topic(bootstrap)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic, letters_topic = new_topic(records_bootstrap), new_dead_letter_topic(cluster)
     group = new_group(bootstrap, letters_topic, **COPY)
-    producer = batching_producer(bootstrap, topic, {"compression.type": "gzip"})
+    producer = batching_producer(records_bootstrap, topic, {"compression.type": "gzip"})
     for index in range(20):
         headers: list[tuple[str, str | bytes | None]] = [("trace", str(index).encode()), ("none", None)]
         producer.produce(topic, f"value-{index}".encode(), key=f"key-{index}".encode(), headers=headers)
     assert producer.flush(30) == 0
     reject(bootstrap, group, topic, 20)
-    letters = read_dead_letters(bootstrap, letters_topic, 20)
+    letters = read_dead_letters(records_bootstrap, letters_topic, 20)
     assert [(letter.key, letter.value) for letter in letters] == [
         (f"key-{index}".encode(), f"value-{index}".encode()) for index in range(20)
     ]
@@ -112,10 +114,10 @@ def test_copies_have_key_value_and_headers(cluster: KshareCluster) -> None:
 
 
 def test_exactly_the_rejected_and_exhausted_records_are_there(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, letters_topic = new_topic(bootstrap), new_dead_letter_topic(bootstrap)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic, letters_topic = new_topic(records_bootstrap), new_dead_letter_topic(cluster)
     group = new_group(bootstrap, letters_topic, share_delivery_count_limit="2")
-    produce(bootstrap, topic, [f"v{index}" for index in range(12)], settings=ONE_BY_ONE)
+    produce(records_bootstrap, topic, [f"v{index}" for index in range(12)], settings=ONE_BY_ONE)
     kinds = (REJECT, RELEASE, ACCEPT)
     deadline = time.monotonic() + 60
     with Reader(bootstrap, group, topic) as reader:
@@ -124,7 +126,7 @@ def test_exactly_the_rejected_and_exhausted_records_are_there(cluster: KshareClu
             for message in reader.poll():
                 reader.consumer.acknowledge(message, kinds[message.offset() % 3])
             assert reader.commit() == {}
-    letters = read_dead_letters(bootstrap, letters_topic, 8)
+    letters = read_dead_letters(records_bootstrap, letters_topic, 8)
     assert sorted(offsets_of(letters)) == [0, 1, 3, 4, 6, 7, 9, 10]
     reasons = {
         letter.source[2] % 3: (letter.context["delivery.count"], letter.context["message"]) for letter in letters
@@ -133,26 +135,26 @@ def test_exactly_the_rejected_and_exhausted_records_are_there(cluster: KshareClu
 
 
 def test_the_partition_is_the_sources_modulo_the_topics(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, letters_topic = new_topic(bootstrap, 3), new_dead_letter_topic(bootstrap, 2)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic, letters_topic = new_topic(records_bootstrap, 3), new_dead_letter_topic(cluster, 2)
     group = new_group(bootstrap, letters_topic)
     for partition in range(3):
-        produce(bootstrap, topic, ["a", "b"], partition=partition)
+        produce(records_bootstrap, topic, ["a", "b"], partition=partition)
     reject(bootstrap, group, topic, 6)
-    letters = read_dead_letters(bootstrap, letters_topic, 6, partitions=2)
+    letters = read_dead_letters(records_bootstrap, letters_topic, 6, partitions=2)
     assert sorted(letter.source for letter in letters) == [(topic, number // 2, number % 2) for number in range(6)]
     assert all(letter.partition == letter.source[1] % 2 for letter in letters)
 
 
 def test_the_topics_max_message_bytes_splits_batches_and_drops_contents_that_never_fit(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic = new_topic(bootstrap)
-    letters_topic = new_dead_letter_topic(bootstrap, max_message_bytes="100000")
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic = new_topic(records_bootstrap)
+    letters_topic = new_dead_letter_topic(cluster, max_message_bytes="100000")
     group = new_group(bootstrap, letters_topic, **COPY)
     values = ["a" * 98_000, "b" * 98_000, "c" * 200_000, "d" * 98_000]
-    produce(bootstrap, topic, values, settings={"compression.type": "gzip"})
+    produce(records_bootstrap, topic, values, settings={"compression.type": "gzip"})
     reject(bootstrap, group, topic, 4)
-    letters = read_dead_letters(bootstrap, letters_topic, 4)
+    letters = read_dead_letters(records_bootstrap, letters_topic, 4)
     assert [None if letter.value is None else letter.value.decode() for letter in letters] == [
         values[0],
         values[1],
@@ -164,30 +166,32 @@ def test_the_topics_max_message_bytes_splits_batches_and_drops_contents_that_nev
 
 def test_what_configs_forbid_is_archived_without_dead_letters(cluster: KshareCluster) -> None:
     """The topics may receive when a group is pointed at them, and not when the dead letters are due."""
-    bootstrap = cluster.bootstrap
-    disabled, deleted = new_dead_letter_topic(bootstrap), new_dead_letter_topic(bootstrap)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    disabled, deleted = new_dead_letter_topic(cluster), new_dead_letter_topic(cluster)
     groups = [new_group(bootstrap, name) for name in ("", disabled, deleted)]
-    alter_topic(bootstrap, disabled, {"errors.deadletterqueue.group.enable": "false"})
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must outlive its futures
+    alter_topic(bootstrap, disabled, {MAY_RECEIVE: "false"})
+    admin = AdminClient({"bootstrap.servers": records_bootstrap})  # it must outlive its futures
     for future in admin.delete_topics([deleted]).values():
         future.result(30)
     for group in groups:
-        topic = new_topic(bootstrap)
-        produce(bootstrap, topic, ["a", "b", "c"])
+        topic = new_topic(records_bootstrap)
+        produce(records_bootstrap, topic, ["a", "b", "c"])
         reject(bootstrap, group, topic, 3)
         wait_until_drained(cluster, group, topic, [3], timeout_s=30)
-    assert read_dead_letters(bootstrap, disabled, 0) == []
+    assert read_dead_letters(records_bootstrap, disabled, 0) == []
     log = cluster.log_text()
     assert "does not exist, and errors.deadletterqueue.auto.create.topics.enable is false" in log
     assert "archived without dead letters" in log
 
 
 def test_a_group_cannot_be_pointed_at_a_topic_that_may_not_receive(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    create_topic(bootstrap, "dlq.not-enabled", 1)
-    create_topic(bootstrap, "wrong.prefix", 1, **ENABLED)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    create_topic(records_bootstrap, "dlq.not-enabled", 1)
+    create_topic(records_bootstrap, "wrong.prefix", 1)
+    alter_topic(bootstrap, "dlq.not-enabled", {MAY_RECEIVE: "false"})
+    alter_topic(bootstrap, "wrong.prefix", {MAY_RECEIVE: "true"})
     problems = {
-        "dlq.missing": "the topic does not exist; create it with",
+        "dlq.missing": "the topic does not exist; create it ",
         "dlq.not-enabled": "does not allow dead letters; set its",
         "wrong.prefix": "must start with 'dlq.'",
     }
@@ -203,38 +207,36 @@ def test_a_name_that_no_dead_letter_topic_can_have_is_refused_when_it_is_set(clu
 
 
 def test_it_stops_when_the_group_has_no_topic_any_more(cluster: KshareCluster) -> None:
-    bootstrap = cluster.bootstrap
-    topic, letters_topic = new_topic(bootstrap), new_dead_letter_topic(bootstrap)
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic, letters_topic = new_topic(records_bootstrap), new_dead_letter_topic(cluster)
     group = new_group(bootstrap, letters_topic)
     with Reader(bootstrap, group, topic) as reader:
-        produce(bootstrap, topic, ["a"])
+        produce(records_bootstrap, topic, ["a"])
         reader.take()
         reader.settle(REJECT)
         wait_until_drained(cluster, group, topic, [1], timeout_s=30)
         alter_group(bootstrap, group, {"errors.deadletterqueue.topic.name": ""})
-        produce(bootstrap, topic, ["b"])
+        produce(records_bootstrap, topic, ["b"])
         reader.take()
         reader.settle(REJECT)
         wait_until_drained(cluster, group, topic, [2], timeout_s=30)
-    assert offsets_of(read_dead_letters(bootstrap, letters_topic, 1)) == [0]
+    assert offsets_of(read_dead_letters(records_bootstrap, letters_topic, 1)) == [0]
 
 
 def test_the_topic_is_created_when_the_cluster_may(tmp_path: Path) -> None:
     settings = {**SETTINGS, "errors.deadletterqueue.auto.create.topics.enable": "true", "num.partitions": "2"}
     with KshareCluster(tmp_path, settings) as cluster:
-        bootstrap = cluster.bootstrap
-        topic, group = new_topic(bootstrap), new_group(bootstrap, "dlq.made", **COPY)
-        produce(bootstrap, topic, ["a", "b"])
+        bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+        topic, group = new_topic(records_bootstrap), new_group(bootstrap, "dlq.made", **COPY)
+        produce(records_bootstrap, topic, ["a", "b"])
         reject(bootstrap, group, topic, 2)
         wait_until_drained(cluster, group, topic, [2], timeout_s=30)
-        letters = read_dead_letters(bootstrap, "dlq.made", 2, partitions=2)
+        letters = read_dead_letters(records_bootstrap, "dlq.made", 2, partitions=2)
         assert [letter.value for letter in letters] == [b"a", b"b"]
-        if not ENABLED:
-            return
         resource = ConfigResource(ResourceType.TOPIC, "dlq.made")
         admin = AdminClient({"bootstrap.servers": bootstrap})
         described: Any = admin.describe_configs([resource])[resource].result(30)
-        assert described["errors.deadletterqueue.group.enable"].value == "true"
+        assert described[MAY_RECEIVE].value == "true"
 
 
 RECORDS = 240
@@ -244,19 +246,23 @@ KILL_AFTER = (15, 60, 110, 150)
 
 def test_each_record_that_is_given_up_is_there_once_although_the_leader_is_killed(tmp_path: Path) -> None:
     with KshareCluster(tmp_path, SETTINGS) as cluster:
-        bootstrap = cluster.bootstrap
-        topic, letters_topic = new_topic(bootstrap, 2), new_dead_letter_topic(bootstrap)
+        bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+        topic, letters_topic = new_topic(records_bootstrap, 2), new_dead_letter_topic(cluster)
         locks = {"share_record_lock_duration_ms": "1000", "share_delivery_count_limit": "4"}
         group = new_group(bootstrap, letters_topic, **locks, **COPY)
         ends = [RECORDS // 2] * 2
         for partition in range(2):
             produce(
-                bootstrap, topic, [f"{partition}-{n}" for n in range(ends[partition])], partition, settings=ONE_BY_ONE
+                records_bootstrap,
+                topic,
+                [f"{partition}-{n}" for n in range(ends[partition])],
+                partition,
+                settings=ONE_BY_ONE,
             )
         _work_and_kill(cluster, group, topic, ends)
         wait_until_drained(cluster, group, topic, ends, timeout_s=60)
         expected = [f"{partition}-{n}" for partition in range(2) for n in range(ends[partition]) if n % 3]
-        letters = read_dead_letters(bootstrap, letters_topic, len(expected))
+        letters = read_dead_letters(records_bootstrap, letters_topic, len(expected))
         assert sorted((letter.value or b"").decode() for letter in letters) == sorted(expected)
         assert {f"{letter.source[1]}-{letter.source[2]}" for letter in letters} == set(expected)
         messages = {letter.source[2] % 3: letter.context["message"] for letter in letters}

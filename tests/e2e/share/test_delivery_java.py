@@ -48,6 +48,11 @@ def bootstrap(system: System) -> str:
     return system.bootstrap
 
 
+@pytest.fixture
+def records_bootstrap(system: System) -> str:
+    return system.records_bootstrap
+
+
 def values(records: list[JavaRecord]) -> list[str]:
     return [(record.value or b"").decode() for record in records]
 
@@ -61,8 +66,8 @@ def accept(member: JavaMember, records: list[JavaRecord]) -> None:
     assert dict.fromkeys(member.commit_sync().values()) == {"ok": None}
 
 
-def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, **SHORT_LOCK)
+def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, **SHORT_LOCK)
     with ExitStack() as entered:
         # A Java consumer also fetches without being polled, so the one that loses its lock has to stand still.
         standing_still = entered.enter_context(JavaClients())
@@ -72,7 +77,7 @@ def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap:
         )
         for member in (renewing, leaving):  # a first poll may take longer than the lock
             assert member.poll(100) == []
-        produce(bootstrap, topic, ["one", "another"], settings=ONE_BY_ONE)
+        produce(records_bootstrap, topic, ["one", "another"], settings=ONE_BY_ONE)
         held = renewing.take()
         started_at = time.monotonic()
         renewed, left = values(held), values(leaving.take())
@@ -91,18 +96,18 @@ def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap:
         accept(renewing, held)
 
 
-def test_renewing_can_be_forbidden(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, renew_acknowledge_enable="false")
-    produce(bootstrap, topic, ["record"])
+def test_renewing_can_be_forbidden(java: JavaClients, bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, renew_acknowledge_enable="false")
+    produce(records_bootstrap, topic, ["record"])
     with java.member(bootstrap, group, [topic]) as holder:
         held = holder.take()
         holder.acknowledge(held, "RENEW")
         assert holder.commit_sync() == {f"{topic}-0": "InvalidRecordStateException"}
 
 
-def test_record_limit_is_exact(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, [str(index) for index in range(20)])
+def test_record_limit_is_exact(java: JavaClients, bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+    produce(records_bootstrap, topic, [str(index) for index in range(20)])
     settings = {"share.acquire.mode": "record_limit", "max.poll.records": 7}
     with java.member(bootstrap, group, [topic], **settings) as member:
         sizes: list[int] = []
@@ -113,18 +118,18 @@ def test_record_limit_is_exact(java: JavaClients, bootstrap: str) -> None:
     assert sizes == [7, 7, 6]
 
 
-def test_batch_optimized_takes_whole_batches(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, [str(index) for index in range(20)])
+def test_batch_optimized_takes_whole_batches(java: JavaClients, bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+    produce(records_bootstrap, topic, [str(index) for index in range(20)])
     with java.member(bootstrap, group, [topic], max_poll_records=7) as member:
         records = member.take()
         assert len(records) == 20
         accept(member, records)
 
 
-def test_types_are_mixed_in_one_batch(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, [str(index) for index in range(12)])
+def test_types_are_mixed_in_one_batch(java: JavaClients, bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+    produce(records_bootstrap, topic, [str(index) for index in range(12)])
     types = ["ACCEPT", "RELEASE", "REJECT", "RENEW"]
     with java.member(bootstrap, group, [topic]) as member:
         records = member.take()
@@ -138,33 +143,35 @@ def test_types_are_mixed_in_one_batch(java: JavaClients, bootstrap: str) -> None
             seen.update(zip(values(polled), counts(polled), strict=True))
             accept(member, polled)
         assert seen == {**dict.fromkeys(["1", "5", "9"], 2), **dict.fromkeys(["3", "7", "11"], 1)}
-        produce(bootstrap, topic, ["last"])
+        produce(records_bootstrap, topic, ["last"])
         last = member.take()
         assert values(last) == ["last"]
         accept(member, last)
 
 
-def test_implicit_mode_accepts_at_the_next_poll(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, ["first"])
+def test_implicit_mode_accepts_at_the_next_poll(java: JavaClients, bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+    produce(records_bootstrap, topic, ["first"])
     with java.member(bootstrap, group, [topic], share_acknowledgement_mode="implicit") as member:
         assert values(member.take()) == ["first"]
-        produce(bootstrap, topic, ["second"])
+        produce(records_bootstrap, topic, ["second"])
         assert values(member.take()) == ["second"]
         assert member.commit_sync() == {f"{topic}-0": "ok"}
         with pytest.raises(JavaError, match="IllegalStateException"):
             member.acknowledge([JavaRecord(b"", topic=topic, offset=1)])
     told = {}
     with java.member(bootstrap, group, [topic]) as member:
-        produce(bootstrap, topic, ["third"])
+        produce(records_bootstrap, topic, ["third"])
         told = dict(zip(values(records := member.take()), counts(records), strict=True))
         accept(member, records)
     assert told == {"third": 1}
 
 
-def test_explicit_mode_wants_every_record_acknowledged(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, ["one", "two"])
+def test_explicit_mode_wants_every_record_acknowledged(
+    java: JavaClients, bootstrap: str, records_bootstrap: str
+) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+    produce(records_bootstrap, topic, ["one", "two"])
     with java.member(bootstrap, group, [topic]) as member:
         records = member.take()
         member.acknowledge(records[:1])
@@ -174,9 +181,11 @@ def test_explicit_mode_wants_every_record_acknowledged(java: JavaClients, bootst
 
 
 @pytest.mark.parametrize("duration_ms", [5000, 15000])
-def test_members_are_told_the_lock_duration(java: JavaClients, bootstrap: str, duration_ms: int) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, record_lock_duration_ms=str(duration_ms))
-    produce(bootstrap, topic, ["record"])
+def test_members_are_told_the_lock_duration(
+    java: JavaClients, bootstrap: str, records_bootstrap: str, duration_ms: int
+) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, record_lock_duration_ms=str(duration_ms))
+    produce(records_bootstrap, topic, ["record"])
     with java.member(bootstrap, group, [topic]) as member:
         assert member.lock_timeout_ms() == -1
         accept(member, member.take())
@@ -184,10 +193,10 @@ def test_members_are_told_the_lock_duration(java: JavaClients, bootstrap: str, d
 
 
 def test_results_are_for_each_partition(java: JavaClients, system: System) -> None:
-    bootstrap = system.bootstrap
-    topics, group = [new_topic(bootstrap), new_topic(bootstrap)], new_group(bootstrap)
+    bootstrap, records_bootstrap = system.bootstrap, system.records_bootstrap
+    topics, group = [new_topic(records_bootstrap), new_topic(records_bootstrap)], new_group(bootstrap)
     for topic in topics:
-        produce(bootstrap, topic, ["a", "b"])
+        produce(records_bootstrap, topic, ["a", "b"])
     with java.member(bootstrap, group, topics) as member:
         records = take_from_both(member)
         system.delete_topic(topics[0])
@@ -207,9 +216,11 @@ def take_from_both(member: JavaMember) -> list[JavaRecord]:
     return records
 
 
-def test_the_callback_hears_of_what_was_committed_in_the_background(java: JavaClients, bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, **SHORT_LOCK)
-    produce(bootstrap, topic, ["in time"])
+def test_the_callback_hears_of_what_was_committed_in_the_background(
+    java: JavaClients, bootstrap: str, records_bootstrap: str
+) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, **SHORT_LOCK)
+    produce(records_bootstrap, topic, ["in time"])
     with java.member(bootstrap, group, [topic], max_poll_records=1) as member:
         heard: list[tuple[dict[str, list[int]], str | None]] = []
 
@@ -225,7 +236,7 @@ def test_the_callback_hears_of_what_was_committed_in_the_background(java: JavaCl
         wait_for(listen, "the callback is called")
         assert heard == [({f"{topic}-0": [0]}, None)]
         heard.clear()
-        produce(bootstrap, topic, ["late"])
+        produce(records_bootstrap, topic, ["late"])
         late = member.take()
         assert (values(late), heard) == (["late"], [])
         with Reader(bootstrap, group, topic) as other:

@@ -38,6 +38,11 @@ def bootstrap(system: System) -> str:
     return system.bootstrap
 
 
+@pytest.fixture
+def records_bootstrap(system: System) -> str:
+    return system.records_bootstrap
+
+
 class Transactions:
     """A transactional producer; everything goes to partition 0 unless said otherwise."""
 
@@ -75,13 +80,17 @@ def numbered(name: str, count: int) -> list[str]:
     return [f"{name}-{index}" for index in range(count)]
 
 
-def test_only_committed_records_are_delivered(bootstrap: str) -> None:
-    topic, committed, all_of_them = new_topic(bootstrap), new_group(bootstrap, **COMMITTED), new_group(bootstrap)
-    transactions = Transactions(bootstrap)
+def test_only_committed_records_are_delivered(bootstrap: str, records_bootstrap: str) -> None:
+    topic, committed, all_of_them = (
+        new_topic(records_bootstrap),
+        new_group(bootstrap, **COMMITTED),
+        new_group(bootstrap),
+    )
+    transactions = Transactions(records_bootstrap)
     for name, end in (("one", transactions.commit), ("two", transactions.abort), ("three", transactions.commit)):
         transactions.begin(topic, numbered(name, 5))
         end()
-    produce(bootstrap, topic, ["plain"])
+    produce(records_bootstrap, topic, ["plain"])
     with Reader(bootstrap, committed, topic) as reader:
         assert values_of(reader.accept(11)) == [*numbered("one", 5), *numbered("three", 5), "plain"]
         transactions.begin(topic, ["last"])
@@ -92,12 +101,16 @@ def test_only_committed_records_are_delivered(bootstrap: str) -> None:
         assert values_of(reader.accept(17)) == everything
 
 
-def test_an_open_transaction_holds_what_comes_behind_it(bootstrap: str) -> None:
-    topic, committed, all_of_them = new_topic(bootstrap), new_group(bootstrap, **COMMITTED), new_group(bootstrap)
-    transactions = Transactions(bootstrap)
-    produce(bootstrap, topic, ["before"])
+def test_an_open_transaction_holds_what_comes_behind_it(bootstrap: str, records_bootstrap: str) -> None:
+    topic, committed, all_of_them = (
+        new_topic(records_bootstrap),
+        new_group(bootstrap, **COMMITTED),
+        new_group(bootstrap),
+    )
+    transactions = Transactions(records_bootstrap)
+    produce(records_bootstrap, topic, ["before"])
     transactions.begin(topic, ["inside"])
-    produce(bootstrap, topic, ["behind"])
+    produce(records_bootstrap, topic, ["behind"])
     with Reader(bootstrap, committed, topic) as reader, Reader(bootstrap, all_of_them, topic) as everybody:
         assert values_of(everybody.accept(3)) == ["before", "inside", "behind"]
         assert values_of(reader.accept(1)) == ["before"]
@@ -107,9 +120,9 @@ def test_an_open_transaction_holds_what_comes_behind_it(bootstrap: str) -> None:
         assert values_of(reader.accept(3)) == ["inside", "behind", "inside too"]
 
 
-def test_transactions_of_several_producers_interleave(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap, 2), new_group(bootstrap, **COMMITTED)
-    producers = [Transactions(bootstrap) for _ in range(4)]
+def test_transactions_of_several_producers_interleave(bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap, 2), new_group(bootstrap, **COMMITTED)
+    producers = [Transactions(records_bootstrap) for _ in range(4)]
     expected: list[str] = []
     for step in range(6):
         for index, transactions in enumerate(producers):
@@ -125,15 +138,15 @@ def test_transactions_of_several_producers_interleave(bootstrap: str) -> None:
         found = reader.accept(len(expected))
         assert sorted(values_of(found)) == sorted(expected)
         assert dict.fromkeys(counts_of(found)) == {1: None}
-        produce(bootstrap, topic, ["last"], 0)
-        produce(bootstrap, topic, ["last"], 1)
+        produce(records_bootstrap, topic, ["last"], 0)
+        produce(records_bootstrap, topic, ["last"], 1)
         assert values_of(reader.accept(2)) == ["last"] * 2
 
 
 @pytest.mark.parametrize("system", ["kshare"], indirect=True)  # Apache Kafka delivers nothing here, for 30 s at least
-def test_more_aborted_records_than_may_be_in_flight(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, partition_max_record_locks="100", **COMMITTED)
-    transactions = Transactions(bootstrap)
+def test_more_aborted_records_than_may_be_in_flight(bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, partition_max_record_locks="100", **COMMITTED)
+    transactions = Transactions(records_bootstrap)
     for _ in range(3):
         transactions.begin(topic, numbered("aborted", 400))
         transactions.abort()
@@ -146,11 +159,11 @@ def test_more_aborted_records_than_may_be_in_flight(bootstrap: str) -> None:
         reader.settle()
 
 
-def test_a_new_producer_of_the_same_id_fences_the_old_one(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, **COMMITTED)
-    old = Transactions(bootstrap)
+def test_a_new_producer_of_the_same_id_fences_the_old_one(bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, **COMMITTED)
+    old = Transactions(records_bootstrap)
     old.begin(topic, ["of the old one"])
-    new = Transactions(bootstrap, old.transactional_id)
+    new = Transactions(records_bootstrap, old.transactional_id)
     with pytest.raises(KafkaException) as error:
         old.commit()
     assert error.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
@@ -160,12 +173,12 @@ def test_a_new_producer_of_the_same_id_fences_the_old_one(bootstrap: str) -> Non
         assert values_of(reader.accept(1)) == ["of the new one"]
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, **COMMITTED)
-    transactions = Transactions(bootstrap, timeout_ms=1000)
+def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, **COMMITTED)
+    transactions = Transactions(records_bootstrap, timeout_ms=1000)
     begun_at = time.monotonic()
     transactions.begin(topic, ["forgotten"])
-    produce(bootstrap, topic, ["behind"])
+    produce(records_bootstrap, topic, ["behind"])
     with Reader(bootstrap, group, topic) as reader:
         assert values_of(reader.accept(1)) == ["behind"]
         assert time.monotonic() - begun_at >= 1.0
@@ -173,10 +186,10 @@ def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str) -> None:
         transactions.commit()
 
 
-def test_the_isolation_level_changes_at_runtime(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, **COMMITTED)
-    transactions = Transactions(bootstrap)
-    produce(bootstrap, topic, ["first"])
+def test_the_isolation_level_changes_at_runtime(bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, **COMMITTED)
+    transactions = Transactions(records_bootstrap)
+    produce(records_bootstrap, topic, ["first"])
     transactions.begin(topic, ["inside"])
     with Reader(bootstrap, group, topic) as reader:
         assert values_of(reader.accept(1)) == ["first"]
@@ -186,17 +199,17 @@ def test_the_isolation_level_changes_at_runtime(bootstrap: str) -> None:
     transactions.abort()
 
 
-def test_a_java_producers_transactions(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap, **COMMITTED)
+def test_a_java_producers_transactions(bootstrap: str, records_bootstrap: str) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap, **COMMITTED)
     with JavaClients() as java:
-        producer = java.producer(bootstrap, transactional_id=uuid.uuid4().hex, linger_ms=0)
+        producer = java.producer(records_bootstrap, transactional_id=uuid.uuid4().hex, linger_ms=0)
         producer.transaction("init")
         for name, end in (("aborted", "abort"), ("committed", "commit")):
             producer.transaction("begin")
             producer.send(topic, [JavaRecord(value.encode()) for value in numbered(name, 3)])
             producer.transaction(end)
         producer.close()
-        found = java.consume(bootstrap, topic, 3, isolation_level="read_committed")
+        found = java.consume(records_bootstrap, topic, 3, isolation_level="read_committed")
         assert [(record.value or b"").decode() for record in found] == numbered("committed", 3)
     with Reader(bootstrap, group, topic) as reader:
         assert values_of(reader.accept(3)) == numbered("committed", 3)

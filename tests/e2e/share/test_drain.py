@@ -18,9 +18,9 @@ WORKERS = 4
 @pytest.mark.timeout(240)
 def test_every_record_is_accepted_exactly_once(tmp_path: Path) -> None:
     with KshareCluster(tmp_path) as cluster:
-        create_topic(cluster.bootstrap, "load", PARTITIONS)
+        create_topic(cluster.records_bootstrap, "load", PARTITIONS)
         read_from_earliest(cluster.bootstrap, "workers")
-        produce_numbered(cluster.bootstrap, "load", range(RECORDS), PARTITIONS)
+        produce_numbered(cluster.records_bootstrap, "load", range(RECORDS), PARTITIONS)
         tasks = [
             WorkerTask(bootstrap=cluster.bootstrap, topic="load", group="workers", index=index, release_every=5)
             for index in range(WORKERS)

@@ -50,7 +50,7 @@ class Session:
         self.group_id = group_id
         self.topics = {name: f"{group_id}-{name}" for name in partitions}
         for name, count in partitions.items():
-            new_topic(asked.bootstrap, count, name=self.topics[name])
+            new_topic(asked.records_bootstrap, count, name=self.topics[name])
             wait_for(functools.partial(self._knows, self.topics[name]), "the new topic")
         set_group(asked.bootstrap, group_id, auto_offset_reset="earliest")
         self._join(len(partitions))
@@ -78,7 +78,9 @@ class Session:
             time.sleep(0.05)
 
     def produce(self, name: str, count: int, partition: int = 0) -> None:
-        produce(self.asked.bootstrap, self.topics[name], [f"value-{number}" for number in range(count)], partition)
+        produce(
+            self.asked.records_bootstrap, self.topics[name], [f"value-{number}" for number in range(count)], partition
+        )
 
     def fetch(
         self,

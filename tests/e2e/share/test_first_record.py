@@ -9,14 +9,13 @@ bench-first-record` measures kshare and Kafka, each alone.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.clients.delivery import new_group
 from support.clients.first_record import first_record_s, full_topic, of_joining_members, of_new_groups, plain_s
-from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 
 TIMES = 10
@@ -27,19 +26,15 @@ LIMIT_AT_MOST_S = 2.0
 """Far from a wait for the second heartbeat, however busy the machine is."""
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with KshareCluster(tmp_path_factory.mktemp("kshare")) as cluster:
-        yield cluster.bootstrap
-
-
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("measure", [of_new_groups, of_joining_members])
-def test_the_first_record_comes_at_once(bootstrap: str, measure: Callable[[str, int], list[float]]) -> None:
-    topic = full_topic(bootstrap)
-    plain = [plain_s(bootstrap, topic) for _ in range(TIMES // 2)]
-    taken = measure(bootstrap, TIMES)
-    plain += [plain_s(bootstrap, topic) for _ in range(TIMES // 2)]
+def test_the_first_record_comes_at_once(
+    bootstrap: str, records_bootstrap: str, measure: Callable[[str, str, int], list[float]]
+) -> None:
+    topic = full_topic(records_bootstrap)
+    plain = [plain_s(records_bootstrap, topic) for _ in range(TIMES // 2)]
+    taken = measure(bootstrap, topic, TIMES)
+    plain += [plain_s(records_bootstrap, topic) for _ in range(TIMES // 2)]
     limit_s = min(LIMIT_AT_MOST_S, max(LIMIT_S, TIMES_AS_LONG_AS_PLAIN * statistics.median(plain)))
     assert statistics.median(taken) <= limit_s, (limit_s, taken, plain)
 

@@ -101,7 +101,7 @@ def counted(fields: Any) -> Any:
 
 
 def make_topic(asked: Asked, name: str, partitions: int = 1) -> None:
-    new_topic(asked.bootstrap, partitions, name=name)
+    new_topic(asked.records_bootstrap, partitions, name=name)
     know(asked, name)
 
 
@@ -117,12 +117,12 @@ def know(asked: Asked, name: str) -> None:
 
 
 def grow(asked: Asked, name: str, count: int) -> None:
-    admin = AdminClient({"bootstrap.servers": asked.bootstrap})
+    admin = AdminClient({"bootstrap.servers": asked.records_bootstrap})
     admin.create_partitions([NewPartitions(name, count)])[name].result(TIMEOUT_S)
 
 
 def drop(asked: Asked, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": asked.bootstrap})
+    admin = AdminClient({"bootstrap.servers": asked.records_bootstrap})
     admin.delete_topics([name])[name].result(TIMEOUT_S)
     asked.forget_topic(name)
 
@@ -214,7 +214,7 @@ def test_a_group_of_a_deleted_groups_id_begins_anew(pair: Pair) -> None:
 
     def sequence(asked: Asked, recording: Recording) -> None:
         make_topic(asked, "altered", 2)
-        produce(asked.bootstrap, "altered", ["one"])
+        produce(asked.records_bootstrap, "altered", ["one"])
         group = Group(asked, recording, "again")
         _alter(group, 0)
         _alter(group, 1)

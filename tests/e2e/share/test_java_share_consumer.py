@@ -22,12 +22,12 @@ def run_worker(*arguments: str) -> list[list[str]]:
     return [line.split() for line in result.stdout.splitlines()]
 
 
-def prepared(bootstrap: str, values: list[str]) -> tuple[str, str]:
+def prepared(bootstrap: str, records_bootstrap: str, values: list[str]) -> tuple[str, str]:
     """A topic with these values, and a group that reads it from its start."""
     topic, group = f"java-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, topic, 3)
+    create_topic(records_bootstrap, topic, 3)
     read_from_earliest(bootstrap, group)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": records_bootstrap})
     for index, value in enumerate(values):
         producer.produce(topic, value.encode(), partition=index % 3)
     assert producer.flush(30) == 0
@@ -36,9 +36,9 @@ def prepared(bootstrap: str, values: list[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("acquire_mode", ["batch_optimized", "record_limit"])
-def test_every_record_comes_once(bootstrap: str, mode: str, acquire_mode: str) -> None:
+def test_every_record_comes_once(bootstrap: str, records_bootstrap: str, mode: str, acquire_mode: str) -> None:
     values = [f"plain-{index}" for index in range(RECORDS)]
-    topic, group = prepared(bootstrap, values)
+    topic, group = prepared(bootstrap, records_bootstrap, values)
     lines = run_worker(
         bootstrap,
         topic,
@@ -54,9 +54,9 @@ def test_every_record_comes_once(bootstrap: str, mode: str, acquire_mode: str) -
     assert {line[2] for line in lines if line[0] == "commit"} == {"ok"}
 
 
-def test_release_reject_and_renew(bootstrap: str) -> None:
+def test_release_reject_and_renew(bootstrap: str, records_bootstrap: str) -> None:
     values = [f"{kind}-{n}" for n in range(10) for kind in ("plain", "release", "reject", "renew")]
-    topic, group = prepared(bootstrap, values)
+    topic, group = prepared(bootstrap, records_bootstrap, values)
     lines = run_worker(bootstrap, topic, group, "mixed", str(len(values)))
     deliveries: dict[str, list[str]] = {}
     for line in lines:

@@ -39,6 +39,11 @@ def bootstrap(system: System) -> str:
     return system.bootstrap
 
 
+@pytest.fixture
+def records_bootstrap(system: System) -> str:
+    return system.records_bootstrap
+
+
 @pytest.fixture(scope="module")
 def java() -> Iterator[JavaClients]:
     with JavaClients() as clients:
@@ -68,9 +73,9 @@ def test_start_offset_and_lag_from_the_first_delivery_on(system: System) -> None
 
     The start offset that is written down may lie before records that are done; the lag knows of them.
     """
-    bootstrap = system.bootstrap
-    topic, group = new_topic(bootstrap, 2), new_group(bootstrap)
-    produce(bootstrap, topic, map(str, range(10)))
+    bootstrap, records_bootstrap = system.bootstrap, system.records_bootstrap
+    topic, group = new_topic(records_bootstrap, 2), new_group(bootstrap)
+    produce(records_bootstrap, topic, map(str, range(10)))
     with Reader(bootstrap, group, topic) as reader:
         messages = reader.take()
         assert len(messages) == 10
@@ -86,7 +91,7 @@ def test_start_offset_and_lag_from_the_first_delivery_on(system: System) -> None
         assert start_offset in range(6) and lag == 5
 
         reader.settle(RELEASE, messages[5:])
-        produce(bootstrap, topic, ["more"] * 3)
+        produce(records_bootstrap, topic, ["more"] * 3)
         assert printed(bootstrap, group)[0][1] == 8
 
 
@@ -96,9 +101,9 @@ def lag_of(java: JavaClients, bootstrap: str, group: str) -> dict[str, int | Non
 
 
 @pytest.mark.timeout(120)
-def test_the_admin_client_says_the_same(bootstrap: str, java: JavaClients) -> None:
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
-    produce(bootstrap, topic, map(str, range(6)))
+def test_the_admin_client_says_the_same(bootstrap: str, records_bootstrap: str, java: JavaClients) -> None:
+    topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+    produce(records_bootstrap, topic, map(str, range(6)))
     with Reader(bootstrap, group, topic) as reader:
         messages = reader.take()
         reader.settle(ACCEPT, [messages[1], messages[3]])
@@ -114,11 +119,11 @@ def test_a_group_that_does_not_exist_has_no_offsets(bootstrap: str, java: JavaCl
 
 
 def test_a_deleted_topic_is_left_out(system: System, java: JavaClients) -> None:
-    bootstrap = system.bootstrap
-    kept, gone = new_topic(bootstrap), new_topic(bootstrap)
+    bootstrap, records_bootstrap = system.bootstrap, system.records_bootstrap
+    kept, gone = new_topic(records_bootstrap), new_topic(records_bootstrap)
     group = new_group(bootstrap)
     for topic in (kept, gone):
-        produce(bootstrap, topic, ["one"])
+        produce(records_bootstrap, topic, ["one"])
     with Reader(bootstrap, group, [kept, gone]) as reader:
         reader.accept(2)
     assert lag_of(java, bootstrap, group) == {f"{kept}-0": 0, f"{gone}-0": 0}
@@ -130,9 +135,9 @@ def test_a_deleted_topic_is_left_out(system: System, java: JavaClients) -> None:
 @pytest.mark.parametrize("role", ["leader", "share_coordinator", "coordinator"])
 def test_the_figures_outlast_a_killed_process(tmp_path: Path, java: JavaClients, role: str) -> None:
     with KshareCluster(tmp_path, SETTINGS) as cluster:
-        bootstrap = cluster.bootstrap
-        topic, group = new_topic(bootstrap), new_group(bootstrap)
-        produce(bootstrap, topic, map(str, range(8)))
+        bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+        topic, group = new_topic(records_bootstrap), new_group(bootstrap)
+        produce(records_bootstrap, topic, map(str, range(8)))
         with Reader(bootstrap, group, topic) as reader:
             messages = reader.take()
             reader.settle(ACCEPT, [messages[0], *messages[3:6]])

@@ -52,8 +52,8 @@ def leader_pid(cluster: KshareCluster, number: int) -> int:
 
 def test_lag_outlasts_a_restart_of_the_leader_and_a_move(tmp_path: Path) -> None:
     with KshareCluster(tmp_path, SETTINGS, options=["--metrics-listen", "127.0.0.1:0"]) as cluster:
-        topic, group = new_topic(cluster.bootstrap), new_group(cluster.bootstrap)
-        produce(cluster.bootstrap, topic, map(str, range(10)))
+        topic, group = new_topic(cluster.records_bootstrap), new_group(cluster.bootstrap)
+        produce(cluster.records_bootstrap, topic, map(str, range(10)))
         with Reader(cluster.bootstrap, group, topic) as reader:
             messages = reader.take()
             reader.settle(ACCEPT, [messages[0], *messages[4:7]])
@@ -69,10 +69,10 @@ def test_lag_outlasts_a_restart_of_the_leader_and_a_move(tmp_path: Path) -> None
 
         to = 3 - node_id(before)
         command = [str(Path(sys.executable).parent / "kshare"), "partitions", "move", f"{topic}:0", "--to", str(to)]
-        command += ["--wait", "--data-dir", str(cluster.folder / "data")]
+        command += ["--wait", "--bootstrap", cluster.bootstrap]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         moved_at = time.monotonic()
-        produce(cluster.bootstrap, topic, ["more"])
+        produce(cluster.records_bootstrap, topic, ["more"])
         wait_for(lambda: list(shown_lags(cluster, group).values()) == [7.0], "the lag after the move")
         assert list(shown_lags(cluster, group)) != [before]
         assert time.monotonic() - moved_at < KNOWN_WITHIN_S

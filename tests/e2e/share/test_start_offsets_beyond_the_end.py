@@ -47,8 +47,8 @@ def test_an_alteration_beyond_the_end_is_answered_and_described_as_by_kafka(pair
     answers = []
     for asked in (pair.kshare, pair.kafka):
         wait_for_coordinator(asked.requests, 0, GROUP)
-        topic = new_topic(asked.bootstrap, name="orders")
-        produce(asked.bootstrap, topic, ["x"] * 10)
+        topic = new_topic(asked.records_bootstrap, name="orders")
+        produce(asked.records_bootstrap, topic, ["x"] * 10)
         answers.append(codes(_alter(asked, topic, 100)))
         described.append(_described(asked, topic))
     assert answers[0] == answers[1]

@@ -57,9 +57,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]
 @pytest.fixture(scope="module")
 def group(cluster: KshareCluster) -> tuple[str, str]:
     """A topic, and a group that has done something with its 20 records."""
-    bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap, 2), new_group(bootstrap)
-    produce(bootstrap, topic, map(str, range(20)))
+    bootstrap, records_bootstrap = cluster.bootstrap, cluster.records_bootstrap
+    topic, group = new_topic(records_bootstrap, 2), new_group(bootstrap)
+    produce(records_bootstrap, topic, map(str, range(20)))
     with Reader(bootstrap, group, topic) as reader:
         messages = reader.take()
         assert len(messages) == 20
@@ -197,7 +197,7 @@ def test_clients_change_nothing_of_it(cluster: KshareCluster, group: tuple[str, 
 def test_a_consumer_waits_for_the_next_record(cluster: KshareCluster) -> None:
     """A fetch at the end is answered when something is written, long before its wait ends."""
     bootstrap = cluster.bootstrap
-    topic, group = new_topic(bootstrap), new_group(bootstrap)
+    topic, group = new_topic(cluster.records_bootstrap), new_group(bootstrap)
     key = SharePartitionKey(group, topic_id(bootstrap, topic), 0)
     place = state_partition_of(key, STATE_PARTITIONS)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "waiter", "fetch.wait.max.ms": 30_000})
@@ -259,7 +259,7 @@ def test_the_state_apis_in_turn(kind: str, tmp_path: Path) -> None:
     with running_system(kind, tmp_path) as system:
         bootstrap = system.bootstrap
         group = f"direct-{uuid.uuid4().hex[:8]}"
-        key = SharePartitionKey(group, topic_id(bootstrap, new_topic(bootstrap)), 0)
+        key = SharePartitionKey(group, topic_id(bootstrap, new_topic(system.records_bootstrap)), 0)
         batches = [
             {"first_offset": 100, "last_offset": 109, "delivery_state": 2, "delivery_count": 1},
             {"first_offset": 112, "last_offset": 112, "delivery_state": 0, "delivery_count": 3},
@@ -310,17 +310,30 @@ def test_the_state_apis_in_turn(kind: str, tmp_path: Path) -> None:
 def test_without_a_share_coordinator_state_partitions_have_no_owner(tmp_path: Path) -> None:
     """As long as the killed process is away, then the state is there again."""
     with KshareCluster(tmp_path, SETTINGS) as cluster:
-        bootstrap = cluster.bootstrap
-        group = "direct"
-        key = SharePartitionKey(group, topic_id(bootstrap, new_topic(bootstrap)), 0)
-        assert ask(bootstrap, 83, 0, group, key, state_epoch=3, start_offset=100)["error_code"] == NONE
-        cluster.wait_until_gone(cluster.kill_role("share_coordinator"))
-        codes: dict[int, None] = {}
-        while NONE not in codes:
-            codes[int(ask(bootstrap, 84, 0, group, key, leader_epoch=-1)["error_code"])] = None
-        assert codes.keys() <= {NONE, 14, 15, NOT_COORDINATOR}
-        records = [(record_key, value) for _, record_key, value in read_whole_topic(bootstrap)]
+        _initialize_kill_and_read(cluster)
+
+
+@pytest.mark.timeout(120)
+def test_the_topic_has_its_records_after_a_share_coordinator_was_killed(tmp_path: Path) -> None:
+    with KshareCluster(tmp_path, SETTINGS) as cluster:
+        key = _initialize_kill_and_read(cluster)
+        records = [(record_key, value) for _, record_key, value in read_whole_topic(cluster.bootstrap)]
         assert replayed(records)[key].start_offset == 100
+
+
+def _initialize_kill_and_read(cluster: KshareCluster) -> SharePartitionKey:
+    """A share-partition with start offset 100, which was read after the share coordinator was killed."""
+    bootstrap, group = cluster.bootstrap, "direct"
+    key = SharePartitionKey(group, topic_id(bootstrap, new_topic(cluster.records_bootstrap)), 0)
+    assert ask(bootstrap, 83, 0, group, key, state_epoch=3, start_offset=100)["error_code"] == NONE
+    cluster.wait_until_gone(cluster.kill_role("share_coordinator"))
+    codes: dict[int, None] = {}
+    while NONE not in codes:
+        read = ask(bootstrap, 84, 0, group, key, leader_epoch=-1)
+        codes[int(read["error_code"])] = None
+    assert codes.keys() <= {NONE, 14, 15, NOT_COORDINATOR}
+    assert read["start_offset"] == 100
+    return key
 
 
 def dumped(cluster: KshareCluster, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -46,10 +46,12 @@ class System:
 
     kind: str
     bootstrap: str
+    records_bootstrap: str
+    """Where producers, ordinary consumers and administrators of topics connect (`KshareCluster`)."""
 
     def delete_topic(self, name: str) -> None:
         """Returns when clients see that it is gone: Kafka's controller answers before its broker knows."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.records_bootstrap})
         admin.delete_topics([name])[name].result(TIMEOUT_S)
         wait_for(lambda: name not in admin.list_topics(timeout=TIMEOUT_S).topics, f"{name} is gone")
 
@@ -60,10 +62,10 @@ def running_system(kind: str, folder: Path, **settings: str) -> Iterator[System]
     properties = {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}
     if kind == "kafka":
         with ApacheKafka(folder, properties, heap="512m", quick=True) as kafka:
-            yield System(kind, kafka.bootstrap)
+            yield System(kind, kafka.bootstrap, kafka.bootstrap)
     else:
         with KshareCluster(folder, properties) as kshare:
-            yield System(kind, kshare.bootstrap)
+            yield System(kind, kshare.bootstrap, kshare.records_bootstrap)
 
 
 def new_topic(bootstrap: str, partitions: int = 1, *, name: str = "", **configs: str) -> str:

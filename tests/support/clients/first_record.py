@@ -49,9 +49,9 @@ def plain_s(bootstrap: str, topic: str) -> float:
     return taken
 
 
-def of_new_groups(bootstrap: str, times: int) -> list[float]:
-    """One sample for each of so many new groups, one after the other."""
-    topic, taken = full_topic(bootstrap), []
+def of_new_groups(bootstrap: str, topic: str, times: int) -> list[float]:
+    """One sample for each of so many new groups, one after the other, of a `full_topic`."""
+    taken = []
     for _ in range(times):
         seconds, reader = first_record_s(bootstrap, new_group(bootstrap), topic)
         taken.append(seconds)
@@ -60,13 +60,12 @@ def of_new_groups(bootstrap: str, times: int) -> list[float]:
     return taken
 
 
-def of_joining_members(bootstrap: str, times: int) -> list[float]:
-    """One sample for each of so many members that join a running group and stay.
+def of_joining_members(bootstrap: str, topic: str, times: int) -> list[float]:
+    """One sample for each of so many members that join a running group of a `full_topic` and stay.
 
     Also where several join within share.assignment.interval.ms; the others keep what they have until it is over.
     """
-    topic, group = full_topic(bootstrap), new_group(bootstrap)
-    taken = []
+    group, taken = new_group(bootstrap), []
     with ExitStack() as stack:
         _, running = first_record_s(bootstrap, group, topic, max_poll_records=10)
         stack.callback(running.close)

@@ -1,10 +1,13 @@
 """What of the end-to-end tests cannot apply to the kafka engine, each with its reason.
 
 A row is the beginning of a test's id, and says for which engines it is left out, and for which releases of the cluster.
+A test that has Apache Kafka 4.3.1 alone for its parameter runs with the embedded engine only: its result is the same
+with each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from support.clusters.engines import TestEngine, release_of_upstream
@@ -25,6 +28,10 @@ IDS_ARE_APART = "a share group and a group of the cluster may have the same id"
 NO_KIP_848 = "Apache Kafka 3.9.1 has no consumer groups of KIP-848"
 NO_KIP_890 = "producers get a new epoch with each transaction from transaction.version 2 on (Kafka 4.0)"
 OLD = (WITHOUT_SHARE_GROUPS,)
+NO_STATE_TOPIC = "share groups' state is in the cluster's topic __kshare_state; __share_group_state is not served"
+KAFKA_ALONE = "kafka"
+"""The parameter of a test that runs on kshare, and on Apache Kafka 4.3.1 for comparison."""
+STATE_TOPIC = "tests/e2e/share/test_state_topic.py"
 
 
 class Exclusion(NamedTuple):
@@ -46,10 +53,13 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/failures/test_share_coordinator_damage.py", BOTH, ON_DISK),
     Exclusion("tests/e2e/cluster/test_share_coordinator_start.py", BOTH, ON_DISK),
     Exclusion("tests/e2e/cluster/test_several_coordinators.py", BOTH, METADATA_THERE),
+    Exclusion(f"{STATE_TOPIC}::test_a_plain_consumer_reads_what_the_state_is", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{STATE_TOPIC}::test_kafkas_console_consumer_prints_the_snapshot", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{STATE_TOPIC}::test_kafkas_tools_list_it_as_internal", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{STATE_TOPIC}::test_clients_change_nothing_of_it", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{STATE_TOPIC}::test_a_consumer_waits_for_the_next_record", BOTH, NO_STATE_TOPIC),
     Exclusion(
-        "tests/e2e/share/test_dead_letters.py::test_a_group_cannot_be_pointed_at_a_topic_that_may_not_receive",
-        BOTH,
-        "the topics of a cluster may receive dead letters unless kshare is told otherwise",
+        f"{STATE_TOPIC}::test_the_topic_has_its_records_after_a_share_coordinator_was_killed", BOTH, NO_STATE_TOPIC
     ),
     Exclusion(
         "tests/e2e/share/test_delivery_history.py::test_clients_change_nothing_but_its_configs",
@@ -87,9 +97,11 @@ EXCLUSIONS = (
 )
 
 
-def reason_of(test_id: str, engine: TestEngine) -> str | None:
+def reason_of(test_id: str, parameters: Collection[object], engine: TestEngine) -> str | None:
     """Why a test is left out with an engine; None if it applies."""
     release = release_of_upstream()
+    if engine is not TestEngine.EMBEDDED and KAFKA_ALONE in parameters:
+        return "kshare has no part in it"
     for exclusion in EXCLUSIONS:
         concerns = engine in exclusion.engines and release in (exclusion.releases or (release,))
         if concerns and test_id.startswith(exclusion.test):

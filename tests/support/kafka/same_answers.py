@@ -73,8 +73,10 @@ def codes(answer: Any) -> Any:
 class Asked:
     """One of the two systems, and the ids of its topics."""
 
-    def __init__(self, bootstrap: str, requests: KafkaRequests) -> None:
+    def __init__(self, bootstrap: str, requests: KafkaRequests, records_bootstrap: str = "") -> None:
+        """`records_bootstrap` is for producers and administrators of topics, where it is another address."""
         self.bootstrap = bootstrap
+        self.records_bootstrap = records_bootstrap or bootstrap
         self.requests = requests
         self._ids: dict[str, uuid.UUID] = {}
 
@@ -141,7 +143,7 @@ def running_pair(folder_of: Callable[[str], Path], **settings: str) -> Iterator[
         for kind in ("kshare", "kafka"):
             system = stack.enter_context(running_system(kind, folder_of(kind), **settings))
             requests = stack.enter_context(KafkaRequests(system.bootstrap))
-            asked.append(Asked(system.bootstrap, requests))
+            asked.append(Asked(system.bootstrap, requests, system.records_bootstrap))
         yield Pair(*asked)
 
 

@@ -63,6 +63,8 @@ LARGER_UNITS = {
 }
 """Broker configs with the same meaning in another unit (DynamicBrokerConfig.brokerConfigSynonyms)."""
 COORDINATOR_ADDRESS = "kshare.coordinator.address"
+DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
+"""The only config of topics that kshare keeps in front of an existing cluster, which does not know it."""
 NO_EFFECT = "Accepted for compatibility with Kafka, without effect."
 
 
@@ -106,17 +108,21 @@ def _result(
     if names:  # no names at all are all, as in Kafka
         wanted = set(names)
         entries = [entry for entry in entries if entry.name in wanted]
-    if not request.include_synonyms:
-        for entry in entries:
-            entry.synonyms = ()
-    if not request.include_documentation:
-        for entry in entries:
-            entry.documentation = None
+    _leave_out(request, entries)
     return DescribeConfigsResult(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=entries,
     )
+
+
+def _leave_out(request: DescribeConfigsRequest, entries: Sequence[DescribeConfigsResourceResult]) -> None:
+    """Empties what the request does not ask for."""
+    for entry in entries:
+        if not request.include_synonyms:
+            entry.synonyms = ()
+        if not request.include_documentation:
+            entry.documentation = None
 
 
 def _refusal(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
@@ -142,6 +148,21 @@ def _describe_topic(gateway: Gateway, name: str) -> list[DescribeConfigsResource
     texts = {entry.name: entry.value for entry in topic.configs}
     configs = effective_topic_config(gateway.configs, texts)
     return [_entry(gateway, definition, configs, texts, TOPIC_CONFIG) for definition in _visible(TOPIC_CONFIGS)]
+
+
+def dead_letters_entry(
+    gateway: Gateway, topic_name: str, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    """DEAD_LETTERS_ENABLE of an existing cluster's topic, which may receive dead letters unless it was set to false."""
+    topic = gateway.view.topics_by_name.get(topic_name)
+    texts = {entry.name: entry.value for entry in topic.configs} if topic else {}
+    is_set = DEAD_LETTERS_ENABLE in texts
+    enabled = not is_set or effective_topic_config(gateway.configs, texts).boolean(DEAD_LETTERS_ENABLE)
+    value = config_text(enabled)
+    synonyms = [Synonym(DEAD_LETTERS_ENABLE, value, TOPIC_CONFIG)] if is_set else []
+    entry = _body(TOPIC_CONFIGS[DEAD_LETTERS_ENABLE], value, synonyms, read_only=False)
+    _leave_out(request, [entry])
+    return entry
 
 
 def _describe_group(gateway: Gateway, group_id: str) -> list[DescribeConfigsResourceResult]:

@@ -1,7 +1,7 @@
 """DescribeConfigs and IncrementalAlterConfigs in front of an existing cluster: its configs, and those of share groups.
 
 Configs of groups whose names begin with `share.` or `errors.deadletterqueue.` are kshare's, all others are the
-cluster's. A topic's `errors.deadletterqueue.group.enable` is kshare's too; DescribeConfigs does not show it. A resource
+cluster's. A topic's `errors.deadletterqueue.group.enable` is kshare's too, and true unless it was set. A resource
 of a request with both kinds is divided; its result has the first error. Configs of consumer groups are shown where the
 cluster has configs of groups at all (Kafka 3.8). In mode share brokers are gateways, so their configs are kshare's. In
 mode proxy they are the cluster's, and `kshare.coordinator.address` is added where a request names it, for kshare's
@@ -15,7 +15,11 @@ from operator import attrgetter
 
 from kshare_gateway.handlers.admin import describe_configs as local_description
 from kshare_gateway.handlers.admin import incremental_alter_configs as local_alteration
-from kshare_gateway.handlers.admin.describe_configs import COORDINATOR_ADDRESS
+from kshare_gateway.handlers.admin.describe_configs import (
+    COORDINATOR_ADDRESS,
+    DEAD_LETTERS_ENABLE,
+    dead_letters_entry,
+)
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, served_api
@@ -34,8 +38,6 @@ from kshare_wire.generated.responses.incremental_alter_configs import (
 TOPIC, BROKER, GROUP = 2, 4, 32
 OF_SHARE_GROUPS = ("share.", "errors.deadletterqueue.")
 """Beginnings of the names of group configs that are kshare's."""
-DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
-"""The only config of topics that kshare keeps, because the cluster does not know it."""
 
 
 async def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -47,6 +49,7 @@ async def describe_configs(context: RequestContext, request: DescribeConfigsRequ
         part: DescribeConfigsRequest = request.replaced(resources=theirs)
         answer = await context.cluster.ask(part, VersionRange(1, context.version))
         _add_coordinators(context, theirs, answer)
+        _add_configs_of_topics(context, request, answer)
     if not asked_here:
         return answer
     part = request.replaced(resources=asked_here)
@@ -69,6 +72,22 @@ def _add_coordinators(
     for result in answer.results:
         if result.resource_type == BROKER and result.resource_name in named and not result.error_code:
             result.configs = [*result.configs, local_description.coordinator_entry(context.gateway)]
+
+
+def _add_configs_of_topics(
+    context: RequestContext, request: DescribeConfigsRequest, answer: DescribeConfigsResponse
+) -> None:
+    """Adds DEAD_LETTERS_ENABLE to the topics whose configs the cluster shows, where the request asks for it."""
+    asked = {
+        resource.resource_name
+        for resource in request.resources
+        if resource.resource_type == TOPIC
+        and (not resource.configuration_keys or DEAD_LETTERS_ENABLE in resource.configuration_keys)
+    }
+    for result in answer.results:
+        if result.resource_type == TOPIC and result.resource_name in asked and not result.error_code:
+            own = dead_letters_entry(context.gateway, result.resource_name, request)
+            result.configs = [*(each for each in result.configs if each.name != DEAD_LETTERS_ENABLE), own]
 
 
 def _own_types(context: RequestContext) -> frozenset[int]:
