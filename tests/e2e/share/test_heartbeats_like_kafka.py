@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kshare_core.errors import ErrorCode as E
 from kshare_wire.generated.api_keys import ApiKey
 from support.clients.delivery import new_topic, produce, set_group, wait_for
-from support.kafka.same_answers import SIMPLE, Asked, Pair, commit, running_pair, wait_for_coordinator
+from support.kafka.same_answers import SIMPLE, TOPIC, Asked, Pair, commit, running_pair, wait_for_coordinator
 from support.kafka.whole_answers import Recording, fields_of, same_recordings
 
 TIMEOUT_S = 30.0
@@ -249,26 +249,25 @@ def _alter(group: Group, start_offset: int) -> None:
     group.described("altered")
 
 
+JOINING: dict[str, Any] = {
+    "group_id": "refusing",
+    "member_id": "m3",
+    "member_epoch": 0,
+    "subscribed_topic_names": ["come-to-errors"],
+}
+
+
 @pytest.mark.timeout(180)
 def test_errors_and_their_words(pair: Pair) -> None:
     """Where Kafka has a message, it is the same; where it has none, ours may say what is wrong."""
 
     def sequence(asked: Asked, recording: Recording) -> None:
         make_topic(asked, "come-to-errors")
-        if SIMPLE not in asked.topic_names().values():
-            make_topic(asked, "orders")
-            commit(asked.requests, SIMPLE)
         group = Group(asked, recording, "refusing")
         group.beat("m1", ["come-to-errors"], 0)
         group.told("m1")
         group.beat("m2", ["come-to-errors"], 0)
         group.told("m1")
-        joining: dict[str, Any] = {
-            "group_id": "refusing",
-            "member_id": "m3",
-            "member_epoch": 0,
-            "subscribed_topic_names": ["come-to-errors"],
-        }
         changes: list[dict[str, Any]] = [
             {"member_id": "m1", "member_epoch": 77},
             {"member_id": "m1", "member_epoch": 1},
@@ -280,17 +279,28 @@ def test_errors_and_their_words(pair: Pair) -> None:
             {"rack_id": ""},
             {"group_id": ""},
             {"group_id": "nobody", "member_epoch": 1},
-            {"group_id": SIMPLE},
-            {"group_id": SIMPLE, "member_epoch": 1},
             {"member_id": ""},
             {"member_id": "m" * 300},
         ]
         for change in changes:
-            answer = fields_of(asked.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **{**joining, **change}), {})
+            answer = fields_of(asked.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **{**JOINING, **change}), {})
             if "member_id" in change and len(change["member_id"]) != 2:
                 del answer["error_message"]
             recording.note(repr(change)[:60], answer)
         group.beat("m1", None, group.epochs["m1"])
 
     steps = same_recordings(pair, sequence)
-    assert sum(answer.get("error_code", "none") not in ("none", 0) for _, answer in steps) == 14
+    assert sum(answer.get("error_code", "none") not in ("none", 0) for _, answer in steps) == 12
+
+
+@pytest.mark.timeout(180)
+def test_a_group_of_another_type_takes_no_share_member(pair: Pair) -> None:
+    def sequence(asked: Asked, recording: Recording) -> None:
+        make_topic(asked, TOPIC)
+        commit(asked.requests, SIMPLE)
+        for change in ({"group_id": SIMPLE}, {"group_id": SIMPLE, "member_epoch": 1}):
+            answer = asked.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **{**JOINING, **change})
+            recording.note(repr(change), fields_of(answer, {}))
+
+    steps = same_recordings(pair, sequence)
+    assert all(answer["error_code"] not in ("none", 0) for _, answer in steps)

@@ -64,8 +64,9 @@ def test_lag_outlasts_a_restart_of_the_leader_and_a_move(tmp_path: Path) -> None
         os.kill(pid, signal.SIGKILL)
         cluster.wait_until_gone(pid)
         started_at = time.monotonic()
-        wait_for(lambda: shown_lags(cluster, group) == {before: 6.0}, "the lag after the leaders' restart")
+        wait_for(lambda: list(shown_lags(cluster, group).values()) == [6.0], "the lag after the leaders' restart")
         assert time.monotonic() - started_at < KNOWN_WITHIN_S
+        (before,) = shown_lags(cluster, group)  # another one, if the cluster has the records and a lease ended
 
         to = 3 - node_id(before)
         command = [str(Path(sys.executable).parent / "kshare"), "partitions", "move", f"{topic}:0", "--to", str(to)]

@@ -66,6 +66,11 @@ EXCLUSIONS = (
         BOTH,
         "the cluster's ACLs say who may write, grow or delete the history's topic there",
     ),
+    Exclusion(
+        "tests/e2e/share/test_heartbeats_like_kafka.py::test_a_group_of_another_type_takes_no_share_member",
+        BOTH,
+        "the cluster has the other groups, and a share group may have the id of one",
+    ),
     Exclusion("tests/e2e/records/test_log_housekeeping.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/records/test_produced_batches_like_kafka.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/attacks/test_hostile_batches.py", BOTH, OF_THE_CLUSTER),

@@ -204,13 +204,17 @@ class CatalogChannel:
 
 
 class Logs:
+    """`opening`: indexes of partitions whose logs are not open yet."""
+
     def __init__(self, count: int) -> None:
         self.all = {TopicPartition(TOPIC, index): MemoryTopicLog(index) for index in range(count)}
+        self.opening: set[int] = set()
 
     def find(self, key: TopicPartition) -> MemoryTopicLog | None:
-        return self.all.get(key)
+        return None if key.partition in self.opening else self.all.get(key)
 
-    find_opening = find
+    def find_opening(self, key: TopicPartition) -> MemoryTopicLog | None:
+        return self.all.get(key)
 
 
 class StateChannel:

@@ -13,7 +13,7 @@ from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.security.authorized_operations import UNKNOWN
 from kshare_gateway.upstream.permissions import CLUSTER_KNOWN, ClientPermissions, Permission
 from kshare_gateway.upstream.share_mode import share_routes
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_wire.generated.api_keys import ApiKey
@@ -30,6 +30,7 @@ from support.gateway.harness import TOPIC_ID, GatewayHarness, topic
 from support.upstream.scripted_broker import ScriptedBroker
 
 ALL = (1 << 13) - 1
+OTHER_ID = bytes(15) + b"o"
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
 
 
@@ -116,6 +117,37 @@ def test_producers_and_other_consumers_are_refused_and_told_where_to_go() -> Non
         beat = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, group_id="g", member_id="m", member_epoch=0)
         assert beat.error_code == ErrorCode.POLICY_VIOLATION and broker.address in beat.error_message
         assert not broker.received(ApiKey.PRODUCE) and not broker.received(ApiKey.JOIN_GROUP)
+
+    run(scenario)
+
+
+def test_offsets_of_a_topic_that_no_share_group_uses_yet_are_found() -> None:
+    """The coordinator looks the topic up in the cluster."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        def look_up(request: Any, _payload: Any) -> coordinator_pb2.LookUpTopicsResponse:
+            assert list(request.topic_names) == ["other"]
+            harness.catalog.topics["other"] = topic("other", OTHER_ID, [1])
+            return coordinator_pb2.LookUpTopicsResponse(version=harness.catalog.change())
+
+        def listed(request: Any, _payload: Any) -> leader_pb2.ListOffsetsResponse:
+            answer = leader_pb2.ListOffsetsResponse()
+            for entry in request.partitions:
+                answer.partitions.add(topic_id=entry.topic_id, partition=entry.partition, timestamp=-1, offset=41)
+            return answer
+
+        async def ask(name: str) -> tuple[int, int]:
+            wanted = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+            answer = await client.ask(ApiKey.LIST_OFFSETS, 7, topics=wanted)
+            entry = answer.topics[0].partitions[0]
+            return int(entry.error_code), entry.offset
+
+        harness.catalog.answers["LookUpTopics"] = look_up
+        harness.leaders[1].answers["ListOffsets"] = listed
+        client = harness.client()
+        assert await ask("other") == (ErrorCode.NONE, 41)
+        assert await ask("other") == (ErrorCode.NONE, 41)
+        assert len(harness.catalog.requests("LookUpTopics")) == 1, "it is known now"
 
     run(scenario)
 

@@ -121,6 +121,37 @@ def test_a_share_partition_without_a_start_offset_has_no_lag_and_lag_is_never_ne
     play(test)
 
 
+def test_the_lag_is_known_soon_after_a_log_was_opened() -> None:
+    """A log of an existing cluster is opened after the state was read."""
+
+    async def test(leader: WatchedLeader) -> None:
+        leader.channel.initialize(0, 4)
+        leader.channel.initialize(1, 7)
+        leader.logs.opening = {1}
+        leader.stored_progress.start()
+        await asyncio.sleep(SOON_S)
+        assert await leader.lags() == {"0": 6}
+        leader.logs.opening.clear()
+        await asyncio.sleep(SOON_S)
+        assert await leader.lags() == {"0": 6, "1": 3}
+        lists = leader.channel.lists
+        await asyncio.sleep(REFRESH_INTERVAL_S / 2)
+        assert leader.channel.lists == lists, "nothing is missing any more"
+
+    play(test)
+
+
+def test_a_log_that_cannot_be_opened_makes_fewer_and_fewer_requests() -> None:
+    async def test(leader: WatchedLeader) -> None:
+        leader.channel.initialize(1, 7)
+        leader.logs.opening = {1}
+        leader.stored_progress.start()
+        await asyncio.sleep(10 * REFRESH_INTERVAL_S)
+        assert leader.channel.lists <= 16 and leader.reports == []
+
+    play(test)
+
+
 @pytest.mark.parametrize("failure", [UNAVAILABLE, int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)])
 def test_a_share_coordinator_that_is_away_is_asked_again(failure: int | Exception) -> None:
     async def test(leader: WatchedLeader) -> None:

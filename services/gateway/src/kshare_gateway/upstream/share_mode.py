@@ -16,6 +16,7 @@ from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ServedApi
 from kshare_gateway.upstream.handlers.api_versions import API_VERSIONS
 from kshare_gateway.upstream.handlers.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from kshare_gateway.upstream.handlers.list_offsets import LIST_OFFSETS
 from kshare_gateway.upstream.handlers.metadata import METADATA_OF_GATEWAYS
 from kshare_gateway.upstream.handlers.topics import CREATE_TOPICS
 from kshare_gateway.upstream.proxy_mode import SHARE_GROUP_APIS
@@ -25,9 +26,9 @@ from kshare_wire.generated.api_keys import ApiKey
 OWN = (
     *SHARE_GROUP_APIS,
     *(ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS),
-    *(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.LIST_OFFSETS),
+    *(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE),
 )
-"""What the rows of the embedded engine serve; leaders find offsets in the cluster's logs."""
+"""What the rows of the embedded engine serve."""
 AS_UPSTREAM = (CREATE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
 RELAYED = frozenset(
     {
@@ -53,7 +54,7 @@ REFUSED_TO_ALL = Access(open_to_all="it is refused whoever asks")
 
 def share_routes(bootstrap: str) -> Routes:
     """`bootstrap` is the cluster's address, for those that have to go there."""
-    rows = [*(SERVED_APIS[key] for key in OWN), API_VERSIONS, METADATA_OF_GATEWAYS, *AS_UPSTREAM]
+    rows = [*(SERVED_APIS[key] for key in OWN), API_VERSIONS, LIST_OFFSETS, METADATA_OF_GATEWAYS, *AS_UPSTREAM]
     rows += [_refused(SERVED_APIS[key], bootstrap) for key in REFUSED]
     return Routes(
         handlers={int(row.api_key): row for row in rows},

@@ -6,6 +6,9 @@ stored progress of all its share-partitions from the share coordinators, without
 gains partitions, when state partitions change owners, after an administrator replaced state, and every
 REFRESH_INTERVAL_S. Pages are read one after the other, PAUSE_S apart: 10,000 share-partitions take about two seconds,
 and 0.2 s of the share coordinators' processor time.
+
+A lag needs the end of the log. While logs of share-partitions with stored progress are being opened, everything is read
+again after RETRY_INTERVAL_S, then after twice as long each time, up to REFRESH_INTERVAL_S.
 """
 
 from __future__ import annotations
@@ -57,6 +60,9 @@ class StoredProgress:
         self._is_due = asyncio.Event()
         self._problems: list[str] = []
         self._is_reported = False
+        self._opening_count = 0
+        """Share-partitions of the last reading whose logs were not open yet."""
+        self._opening_wait_s = RETRY_INTERVAL_S
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -88,17 +94,27 @@ class StoredProgress:
 
     async def _run(self) -> None:
         while True:
-            wait_s = REFRESH_INTERVAL_S if await self._ask_all() else RETRY_INTERVAL_S
+            is_complete = await self._ask_all()
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(self._wait_s() if is_complete else RETRY_INTERVAL_S):
                     await self._is_due.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(SETTLE_S)
 
+    def _wait_s(self) -> float:
+        """The time to the next refresh, after one that all share coordinators answered."""
+        if not self._opening_count:
+            self._opening_wait_s = RETRY_INTERVAL_S
+            return REFRESH_INTERVAL_S
+        wait_s = self._opening_wait_s
+        self._opening_wait_s = min(2 * wait_s, REFRESH_INTERVAL_S)
+        return wait_s
+
     async def _ask_all(self) -> bool:
         """Reads from all share coordinators; returns whether every one answered."""
         self._is_due.clear()
+        self._opening_count = 0
         view = self._view()
         addresses = [node.rpc_address for node in view.nodes if node.role == coordinator_pb2.ROLE_SHARE_COORDINATOR]
         problems = [problem for address in addresses if (problem := await self._ask(address)) is not None]
@@ -140,6 +156,7 @@ class StoredProgress:
             if result.has_archiving:
                 self._found_archiving(key)
             if log is None:
+                self._opening_count += self._logs.find_opening(key.topic_partition) is not None
                 continue
             progress = Progress(result.start_offset, result.delivery_complete_count)
             self._metrics.note_stored(key, progress, log.high_watermark, asked_moment)
