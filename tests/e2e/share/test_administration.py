@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.clients.delivery import (
     RELEASE,
@@ -58,14 +59,15 @@ class Pair:
 
     def __init__(self, systems: tuple[System, System]) -> None:
         self.systems = systems
+        self._addresses = [_addresses_of(system.bootstrap) for system in systems]
 
     def run(self, *arguments: str) -> list[Printed]:
         """What the tool prints on each; both run at the same time."""
         started = [self._start(system.bootstrap, arguments) for system in self.systems]
         found = []
-        for system, process in zip(self.systems, started, strict=True):
+        for addresses, process in zip(self._addresses, started, strict=True):
             output, errors = process.communicate(timeout=TIMEOUT_S)
-            lines = _plain(output + errors, system.bootstrap)
+            lines = _plain(output + errors, addresses)
             is_plain_list = arguments == ("--list",)
             found.append(Printed(process.returncode, tuple(sorted(lines)) if is_plain_list else lines))
         return found
@@ -83,9 +85,17 @@ class Pair:
         return kshare
 
 
-def _plain(text: str, bootstrap: str) -> tuple[str, ...]:
+def _addresses_of(bootstrap: str) -> list[str]:
+    """The address that clients begin with, and those of the brokers that they go on to."""
+    brokers = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S).brokers.values()
+    return [bootstrap, *(f"{broker.host}:{broker.port}" for broker in brokers)]
+
+
+def _plain(text: str, addresses: list[str]) -> tuple[str, ...]:
     lines = []
-    for line in text.replace(bootstrap, "ADDRESS").splitlines():
+    for address in addresses:
+        text = text.replace(address, "ADDRESS")
+    for line in text.splitlines():
         line = MEMBER_ID.sub("ID", " ".join(line.split()))
         line = re.sub(r"(Valid states are:) .*", r"\1 ...", line)
         line = re.sub(r"(Error: )(?!Deletion|Executing).*", r"\1...", line)
