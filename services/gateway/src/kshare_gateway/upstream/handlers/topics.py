@@ -14,10 +14,10 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, loop_ms
 from kshare_gateway.handlers.admin import create_topics as local_creation
 from kshare_gateway.handlers.admin import incremental_alter_configs as local_alteration
+from kshare_gateway.handlers.admin.describe_configs import DEAD_LETTERS_ENABLE, TOPIC
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.served_apis import ElementArrays, served_api
 from kshare_gateway.upstream.handlers.broker_addresses import BY_THE_CLUSTER
-from kshare_gateway.upstream.handlers.configs import DEAD_LETTERS_ENABLE, TOPIC
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
