@@ -231,13 +231,20 @@ class UpstreamCluster(StoreCluster[UpstreamCoordinator]):
     def __init__(self, backend: UpstreamBackend, *, group_partitions: int = 50) -> None:
         super().__init__(group_partitions=group_partitions)
         self.backend = backend
-        self.raw = FaultyUpstream(backend.client())
+        self._raw: FaultyUpstream | None = None
+
+    @property
+    def raw(self) -> FaultyUpstream:
+        if self._raw is None:
+            self._raw = FaultyUpstream(self.backend.client())
+        return self._raw
 
     def build(self, node_id: int, incarnation: str, **limits: int) -> UpstreamCoordinator:
         return UpstreamCoordinator(self, node_id, incarnation, **limits)
 
     async def close(self) -> None:
-        await self.raw.close()
+        if self._raw is not None:
+            await self._raw.close()
 
     async def owned(self, *, within_s: float = 20.0) -> UpstreamCoordinator:
         """Waits for an owner of everything."""
