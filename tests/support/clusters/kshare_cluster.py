@@ -92,6 +92,8 @@ class KshareCluster:
         try:
             self.start()
         except BaseException:
+            if self._process is not None:
+                self.stop()
             if self.upstream is not None and self._is_mine:
                 self.upstream.__exit__(None, None, None)
             raise
