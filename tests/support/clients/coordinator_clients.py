@@ -19,7 +19,7 @@ from support.clients.several_coordinator_load import (
     ShareConsuming,
     wait_until,
 )
-from support.clusters.engines import protocols_of_groups
+from support.clusters.engines import is_attached, protocols_of_groups
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.machine_stalls import MachineStalls
 
@@ -106,6 +106,6 @@ class Clients(ExitStack):
             assert all(stored[partition] >= offset for partition, offset in known.items()), (protocol, known, stored)
 
     def epochs(self, coordinators: Coordinators) -> list[tuple[int, int]]:
-        """Of the share group, and of the group of the consumer protocol if there is one."""
-        groups = {"share": self.share_group, **self.groups}
+        """Of the share group, and of the group of the consumer protocol if kshare's coordinators have it."""
+        groups = {"share": self.share_group, **({} if is_attached() else self.groups)}
         return [coordinators.epochs(group, kind) for kind, group in groups.items() if kind != "classic"]
