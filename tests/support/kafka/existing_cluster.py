@@ -40,8 +40,10 @@ class ExistingCluster:
         self._started = ExitStack()
 
     def __enter__(self) -> ExistingCluster:
-        for broker in self.brokers:
-            self._started.enter_context(broker)
+        with ExitStack() as starting:
+            for broker in self.brokers:
+                starting.enter_context(broker)
+            self._started = starting.pop_all()
         return self
 
     def __exit__(
