@@ -69,10 +69,6 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
             "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,metadata.store=rocksdb",
             "metadata.store=rocksdb needs a volume",
         ),
-        (
-            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,pipeline.enabled=true",
-            "pipeline.enabled needs engine.type=embedded",
-        ),
         ("metadata.etcd.endpoints=nonsense", "does not match pattern"),
         ("leader.storage.size=much", "does not match pattern"),
         ("logs.level=loud", "value must be one of"),

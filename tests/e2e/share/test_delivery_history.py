@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from kshare_core.delivery_history import HISTORY_TOPIC, DeliveryEvent, EventType, HistoryRecord
-from support.clients.administration import alter_group, create_topic
+from support.clients.administration import alter_group, alter_topic, create_topic
 from support.clients.delivery import (
     ACCEPT,
     REJECT,
@@ -42,12 +42,9 @@ from support.clients.delivery_history import (
     short,
     wait_for_events,
 )
-from support.clusters.engines import TestEngine, engine_of_tests
 from support.clusters.kshare_cluster import KshareCluster
 
 ON = {**SETTINGS, **HISTORY_ON}
-ENABLED = {"errors_deadletterqueue_group_enable": "true"} if engine_of_tests() is TestEngine.EMBEDDED else {}
-"""Configs of a dead-letter topic. An existing cluster does not know this one, and all its topics may receive."""
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +137,8 @@ def test_locks_that_run_out_and_sessions_that_end(cluster: KshareCluster) -> Non
 def test_dead_letters_are_told_when_they_are_stored(cluster: KshareCluster) -> None:
     bootstrap, records_at = cluster.bootstrap, cluster.records_bootstrap
     letters = f"dlq.{uuid.uuid4().hex[:8]}"
-    create_topic(records_at, letters, 1, **ENABLED)
+    create_topic(records_at, letters, 1)
+    alter_topic(bootstrap, letters, {"errors.deadletterqueue.group.enable": "true"})
     topic, group = new_topic(records_at), new_group(bootstrap)
     alter_group(bootstrap, group, {"errors.deadletterqueue.topic.name": letters})
     produce(records_at, topic, ["a", "b", "c"])
