@@ -32,6 +32,7 @@ NO_STATE_TOPIC = "share groups' state is in the cluster's topic __kshare_state; 
 KAFKA_ALONE = "kafka"
 """The parameter of a test that runs on kshare, and on Apache Kafka 4.3.1 for comparison."""
 STATE_TOPIC = "tests/e2e/share/test_state_topic.py"
+COMPARED = "what is relayed has the versions and errors of Apache Kafka 3.9.1, and this compares with 4.3.1"
 
 
 class Exclusion(NamedTuple):
@@ -75,6 +76,10 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/records/test_produced_batches_like_kafka.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/attacks/test_hostile_batches.py", BOTH, OF_THE_CLUSTER),
     Exclusion("tests/e2e/records/test_idempotent_producers.py", BOTH, OF_THE_CLUSTER),
+    Exclusion("tests/e2e/admin/test_configs_like_kafka.py", BOTH, COMPARED, OLD),
+    Exclusion("tests/e2e/admin/test_errors_like_kafka.py", BOTH, COMPARED, OLD),
+    Exclusion("tests/e2e/admin/test_topic_errors_like_kafka.py", BOTH, COMPARED, OLD),
+    Exclusion("tests/e2e/groups/test_admin_errors_like_kafka.py", PROXY, COMPARED, OLD),
     Exclusion("tests/e2e/security/test_acls_like_kafka.py", BOTH, AUTHENTICATED_THERE),
     Exclusion("tests/e2e/security/test_sasl.py", BOTH, AUTHENTICATED_THERE),
     Exclusion("tests/e2e/security/test_strangers_at_every_port.py", BOTH, AUTHENTICATED_THERE),
