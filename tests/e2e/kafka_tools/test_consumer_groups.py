@@ -10,13 +10,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from support.clients.delivery import produce, wait_for
+from support.clusters.engines import protocols_of_groups
 from support.kafka.tools import Printed, ToolPair, about, any_order, without
 
 TOOL = "kafka-consumer-groups"
 CLASSIC, CONSUMER = "classic", "consumer"
 
 
-@pytest.fixture(params=[CLASSIC, CONSUMER])
+@pytest.fixture(params=protocols_of_groups())
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

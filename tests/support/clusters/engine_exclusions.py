@@ -32,6 +32,7 @@ NO_STATE_TOPIC = "share groups' state is in the cluster's topic __kshare_state; 
 KAFKA_ALONE = "kafka"
 """The parameter of a test that runs on kshare, and on Apache Kafka 4.3.1 for comparison."""
 STATE_TOPIC = "tests/e2e/share/test_state_topic.py"
+OWN_TOPICS = "kshare's topics are no internal topics of the cluster"
 COMPARED = "what is relayed has the versions and errors of Apache Kafka 3.9.1, and this compares with 4.3.1"
 
 
@@ -45,6 +46,9 @@ class Exclusion(NamedTuple):
     """Those of the cluster behind kshare; None: all."""
 
 
+TOPIC_TOOL = "tests/e2e/kafka_tools/test_topics.py"
+CONSUMER_GROUP_TOOL = "tests/e2e/kafka_tools/test_consumer_groups.py"
+GROUP_TOOL = "tests/e2e/kafka_tools/test_groups.py"
 OFFSETS = "tests/e2e/offsets/test_committed_offsets.py"
 
 EXCLUSIONS = (
@@ -90,6 +94,15 @@ EXCLUSIONS = (
         PROXY,
         BROKERS_CONFIGS,
     ),
+    Exclusion(f"{TOPIC_TOOL}::test_create_what_is_there", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{TOPIC_TOOL}::test_list", BOTH, OWN_TOPICS),
+    Exclusion(f"{TOPIC_TOOL}::test_describe_internal_topics", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_delete[", PROXY, COMPARED, OLD),
+    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_share_groups_are_no_consumer_groups", PROXY, COMPARED, OLD),
+    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_what_does_not_exist", PROXY, COMPARED, OLD),
+    Exclusion(f"{GROUP_TOOL}::test_there_are_no_streams_groups", PROXY, COMPARED, OLD),
+    Exclusion(f"{GROUP_TOOL}::test_list", PROXY, NO_KIP_848, OLD),
+    Exclusion(f"{GROUP_TOOL}::test_a_group_of_another_type_is_no_streams_group", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_consumer_groups.py", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_consumer_heartbeats_like_kafka.py", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_migration", PROXY, NO_KIP_848, OLD),
