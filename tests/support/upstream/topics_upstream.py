@@ -13,8 +13,14 @@ from kshare_upstream.connection import BrokerAddress, ConnectionLost
 from kshare_upstream.port import REQUESTS, AResponse, Broker, ClusterView, PartitionLeader, Topic
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
+from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kshare_wire.generated.responses.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 from kshare_wire.messages import Request
 from support.upstream.memory_upstream import MemoryUpstream
@@ -46,6 +52,9 @@ class TopicsUpstream(MemoryUpstream):
         self.asked: list[list[str]] = []
         """The names of each view that was asked for."""
         self.created: list[CreatableTopic] = []
+        self.configs_of_topics: dict[str, dict[str, str]] = {}
+        self.refuses_configs = False
+        """Whether kshare's principal may not describe configs."""
         self.is_closed = False
 
     def put(self, name: str, partitions: int, *, topic_id: bytes | None = None) -> bytes:
@@ -78,8 +87,10 @@ class TopicsUpstream(MemoryUpstream):
         wait_ms: int = 0,
         purpose: str = REQUESTS,
     ) -> AResponse:
-        assert isinstance(request, MetadataRequest) and request.topics is not None
         broker = self._reached(node_id)
+        if isinstance(request, DescribeConfigsRequest):
+            return cast(AResponse, self._describe_configs_of_topic(request))
+        assert isinstance(request, MetadataRequest) and request.topics is not None
         found = [_topic_at(broker, str(topic.name), self.topics) for topic in request.topics]
         shown = [MetadataResponseTopic(name=topic.name, error_code=topic.error_code) for topic in found]
         return cast(AResponse, MetadataResponse(topics=shown))
@@ -96,8 +107,19 @@ class TopicsUpstream(MemoryUpstream):
             if code == ErrorCode.NONE:
                 self.put(str(topic.name), topic.num_partitions)
                 self.created.append(topic)
+                self.configs_of_topics[topic.name] = {config.name: str(config.value) for config in topic.configs}
             results.append(CreatableTopicResult(name=topic.name, error_code=code))
         return cast(AResponse, CreateTopicsResponse(topics=results))
+
+    def _describe_configs_of_topic(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        (resource,) = request.resources
+        if self.refuses_configs:
+            return DescribeConfigsResponse(
+                results=[DescribeConfigsResult(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+            )
+        configs = self.configs_of_topics.get(resource.resource_name, {})
+        found = [DescribeConfigsResourceResult(name=name, value=value) for name, value in configs.items()]
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=found)])
 
     def _reached(self, node_id: int) -> ABroker:
         broker = self.brokers[node_id]

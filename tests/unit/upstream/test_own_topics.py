@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
+from kshare_coordinator.metadata.upstream.topic import ensure_topic
 from kshare_core.configs import InvalidConfig, process_configs
+from kshare_core.errors import StorageFailure
 from kshare_servicekit.existing_cluster import create_state_topic_in
 from kshare_upstream.own_topics import METADATA_PARTITIONS, WrongTopic, create_own_topics, metadata_topic, state_topic
 from support.coordinator.cluster import run_virtually
@@ -45,6 +47,29 @@ def test_a_topic_with_other_partitions_is_refused() -> None:
     upstream.put("__kshare_metadata", 1)
     with pytest.raises(WrongTopic, match="has 1 partitions, and kshare needs 2; use another"):
         asyncio.run(create_own_topics(upstream, [metadata_topic("__kshare_")], 3))
+
+
+@pytest.mark.parametrize(
+    ("config", "value"), [("cleanup.policy", "compact"), ("retention.ms", "604800000"), ("retention.bytes", "1000000")]
+)
+def test_a_topic_from_which_the_cluster_would_remove_rows_is_refused(config: str, value: str) -> None:
+    upstream = TopicsUpstream()
+    topics = [state_topic("__kshare_", 7), metadata_topic("__kshare_")]
+    asyncio.run(create_own_topics(upstream, topics, 3))
+    upstream.configs_of_topics["__kshare_state"][config] = value
+    wanted = "delete" if config == "cleanup.policy" else "-1"
+    command = (
+        "kafka-configs.sh --bootstrap-server memory:9092 --alter --entity-type topics --entity-name __kshare_state "
+        f"--add-config {config}={wanted}"
+    )
+    with pytest.raises(InvalidConfig, match=rf"topic __kshare_state has {config}={value}: .*; {command}$"):
+        asyncio.run(create_state_topic_in(lambda: upstream, CONFIGS, print))
+    upstream.refuses_configs = True
+    asyncio.run(create_state_topic_in(lambda: upstream, CONFIGS, print))
+    upstream.configs_of_topics["__kshare_metadata"][config] = value
+    upstream.refuses_configs = False
+    with pytest.raises(StorageFailure, match=f"topic __kshare_metadata has {config}={value}"):
+        asyncio.run(ensure_topic(upstream, metadata_topic("__kshare_"), 3))
 
 
 def test_a_share_coordinator_waits_for_the_cluster_and_says_so_once() -> None:

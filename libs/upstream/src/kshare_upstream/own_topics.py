@@ -1,8 +1,9 @@
 """The topics that kshare keeps its own rows in: the state of share groups, and the coordinator's metadata.
 
 `kshare up` and `kshare attach` make them before the roles start; else the first share coordinator makes that of the
-state, and the first coordinator that of the metadata. A topic that exists is used as it is, and its partition count
-must be the configured one: the partition of a row follows from it.
+state, and the first coordinator that of the metadata. A topic that exists is used as it is. Its partition count must
+be the configured one, because the partition of a row follows from it. The cluster must remove nothing from it by
+itself: only the owner of a log knows which of its rows are superseded.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
+from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import ClusterView, Upstream
-from kshare_upstream.topics import create_topic, durable_configs, replication_factor
+from kshare_upstream.topics import UNSHORTENED, create_topic, durable_configs, replication_factor, topic_configs
 
 STATE, METADATA = "state", "metadata"
 METADATA_PARTITIONS = 2
@@ -47,6 +49,7 @@ async def create_own_topics(upstream: Upstream, topics: Sequence[OwnTopic], want
     created = []
     for topic in topics:
         if _exists(view, topic):
+            await _check_configs(upstream, view, topic.name)
             continue
         is_new = await create_topic(
             upstream, topic.name, partitions=topic.partitions, replicas=replicas, configs=durable_configs(replicas)
@@ -66,6 +69,27 @@ def _exists(view: ClusterView, topic: OwnTopic) -> bool:
         text = f"topic {topic.name} has {len(found.leaders)} partitions, and kshare needs {topic.partitions}"
         raise WrongTopic(f"{text}; {_remedy(topic, len(found.leaders))}")
     return True
+
+
+async def _check_configs(upstream: Upstream, view: ClusterView, name: str) -> None:
+    """WrongTopic if the cluster compacts the topic or limits its retention.
+
+    Nothing is refused where a broker does not tell the configs: because of its ACLs, or because the topic was made a
+    moment ago and the broker does not know it yet.
+    """
+    try:
+        found = await topic_configs(upstream, name, list(UNSHORTENED))
+    except Refused:
+        return
+    wrong = {config: value for config, value in found.items() if value != UNSHORTENED[config]}
+    if wrong:
+        broker = next((str(broker.address) for broker in view.brokers.values()), "HOST:PORT")
+        wanted = ",".join(f"{config}={UNSHORTENED[config]}" for config in wrong)
+        raise WrongTopic(
+            f"topic {name} has {', '.join(f'{config}={value}' for config, value in wrong.items())}: the cluster would "
+            f"remove rows that kshare needs; kafka-configs.sh --bootstrap-server {broker} --alter "
+            f"--entity-type topics --entity-name {name} --add-config {wanted}"
+        )
 
 
 def _remedy(topic: OwnTopic, count: int) -> str:

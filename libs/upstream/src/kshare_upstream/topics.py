@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kshare_core.errors import ErrorCode
 from kshare_upstream.partition_log import Refused
@@ -22,6 +22,8 @@ HIGHEST_REPLICATION_FACTOR = 3
 """Unless kshare.upstream.topic.replication.factor says otherwise."""
 MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default, for brokers that have another one."""
+UNSHORTENED: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Configs of a log that the cluster itself removes nothing from."""
 
 
 def replication_factor(broker_count: int, wanted: int = HIGHEST_REPLICATION_FACTOR) -> int:
@@ -35,9 +37,7 @@ def durable_configs(replicas: int) -> dict[str, str]:
     `cleanup.policy` is never compact: the last record of a key may be one that its reader must ignore.
     """
     return {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
+        **UNSHORTENED,
         "min.insync.replicas": str(max(1, replicas - 1)),
         "unclean.leader.election.enable": "false",
         "compression.type": "producer",
@@ -82,9 +82,16 @@ async def delete_topic(upstream: Upstream, name: str) -> None:
 
 async def topic_config(upstream: Upstream, topic: str, config: str) -> str | None:
     """The effective value of a topic's config, None where the broker has none; Refused."""
-    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[config])
+    return (await topic_configs(upstream, topic, [config])).get(config)
+
+
+async def topic_configs(upstream: Upstream, topic: str, names: Sequence[str]) -> dict[str, str]:
+    """The effective values of these configs of a topic, without those that the broker does not have; Refused."""
+    resource = DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names)
+    )
     answer = await upstream.ask_any(DescribeConfigsRequest(resources=[resource]), DESCRIBE_CONFIGS)
     (result,) = answer.results
     if result.error_code:
         raise Refused(result.error_code, f"DescribeConfigs of {topic}", result.error_message)
-    return next((each.value for each in result.configs if each.name == config), None)
+    return {each.name: each.value for each in result.configs if each.name in names and each.value is not None}
