@@ -6,8 +6,10 @@ import asyncio
 import json
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -40,7 +42,7 @@ from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kshare_wire.messages import encode_request
 from support.clusters.engines import TestEngine
-from support.clusters.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import COMMAND, KshareCluster
 from support.kafka.existing_cluster import ExistingCluster
 
 JAAS = "org.apache.kafka.common.security.{}.{}LoginModule required"
@@ -215,6 +217,36 @@ def test_a_permission_that_is_taken_back_ends_within_the_time_of_the_cache(addre
             alice.until(error="TOPIC_AUTHORIZATION_FAILED")
         finally:
             wait(admin.create_acls(ALICE_READS))
+
+
+def kshare_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(COMMAND), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def test_commands_on_two_places_authenticate_at_each(addresses: tuple[str, str], tmp_path: Path) -> None:
+    """`kshare migrate` and `kshare detach` have a property file for each of their addresses."""
+    kshare, cluster = addresses
+    assert produced(cluster, "carol", "SCRAM-SHA-256", 1) == []
+    with Consumer(kshare, "alice") as alice:
+        alice.until(values=1)
+    file = tmp_path / "admin.properties"
+    file.write_text(
+        "security.protocol=sasl_plaintext\nsasl.mechanism=PLAIN\nsasl.username=admin\nsasl.password=admin-s3cret\n"
+    )
+    places = ["--from", kshare, "--to", cluster, "--from-config", str(file)]
+    refused = kshare_command("migrate", *places, "--status")
+    assert refused.returncode != 0 and "--to-config" in refused.stderr, refused.stderr
+    places += ["--to-config", str(file)]
+    shown = kshare_command("migrate", *places, "--kshare", kshare, "--kshare-config", str(file), "--status", "--json")
+    assert shown.returncode == 0, shown.stderr
+    (topic,) = (row for row in json.loads(shown.stdout)["topics"] if row["topic"] == TOPIC)
+    assert (topic["partitions"], topic["at_new"]) == (2, "there")
+    detached = kshare_command("detach", *places, "--group", GROUP, "--dry-run")
+    if cluster == kshare:
+        assert detached.returncode == 0, "at the address of mode proxy are share groups"
+    else:
+        assert f"{cluster} cannot set offsets of share groups" in detached.stderr, "Kafka 3.9.1 has none"
 
 
 def _filter(binding: AclBinding) -> AclBindingFilter:

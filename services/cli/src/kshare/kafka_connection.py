@@ -20,7 +20,10 @@ from kshare_wire.messages import Request, Response
 
 CLIENT_ID = "kshare-cli"
 METADATA_VERSION = 12
-NEEDS_CREDENTIALS = "; if this listener asks for TLS or SASL, say so in a file for --command-config"
+NEEDS_CREDENTIALS = (
+    "; if this listener asks for TLS or SASL, say so in a file for --command-config"
+    " (with --from and --to: --from-config and --to-config)"
+)
 
 AResponse = TypeVar("AResponse", bound=Response)
 

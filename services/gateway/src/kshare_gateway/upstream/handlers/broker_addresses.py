@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.handlers.admin import metadata as local_metadata
 from kshare_gateway.handlers.groups import find_coordinator as local_coordinators
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, served_api
 from kshare_gateway.upstream.handlers.topic_ids import ask_for_metadata
+from kshare_gateway.upstream.permissions import Permission
 from kshare_rpc.catalog import ClientEndpoint
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_cluster import DescribeClusterRequest
@@ -25,6 +27,7 @@ from kshare_wire.generated.responses.find_coordinator import Coordinator, FindCo
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker
 
 FIRST_BATCHED_FIND_COORDINATOR = 4
+MAY_ASK_FOR_SHARE_PARTITIONS = Permission(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 BY_THE_CLUSTER = Access(open_to_all="the cluster answers as to this client")
 
 
@@ -96,7 +99,11 @@ def _coordinator(found: Coordinator, endpoints: dict[int, ClientEndpoint]) -> Co
 
 
 async def _of_share_partitions(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """As the handler of the embedded engine, which names this gateway, but with the broker's id and port here."""
+    """As the handler of the embedded engine, which names this gateway, but with the broker's id and port here.
+
+    The cluster does not answer for these keys, so what it allows the client is asked here.
+    """
+    await context.cluster.permissions.learn([MAY_ASK_FOR_SHARE_PARTITIONS])
     answer = await local_coordinators.handle(context, request)
     broker_id = context.cluster.broker_id
     if broker_id < 0:
