@@ -29,6 +29,8 @@ STEP = 600
 NAME = f"{RELEASE}-kshare"
 STATE_PARTITIONS = 50
 LONGEST_PAUSE_S = 5.0
+GOES_ON_WITHIN_S = 30.0
+"""After pods were deleted without a word to their processes, new pods included."""
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
 CALLED_ROLES = ("coordinator", "share-coordinator", "leader")
 ADMINISTRATOR = CHART.parents[1] / "deploy" / "kubernetes" / "administrator.yaml"
@@ -247,7 +249,10 @@ def existing_kafka(cluster: Kubernetes) -> Iterator[str]:
 
 @pytest.mark.timeout(1_500)
 def test_pods_in_front_of_an_existing_kafka_keep_nothing(cluster: Kubernetes, existing_kafka: str) -> None:
-    """All pods of all roles are deleted at once under load, and groups go on: nothing is lost or accepted twice."""
+    """All pods of all roles are deleted at once under load, and groups go on: nothing is lost or accepted twice.
+
+    What is done in order, by scaling and restarts, pauses no consumer for more than five seconds.
+    """
     installation = Installation(cluster)
     installation.attach("kafka:9092")
     installation.install()
@@ -260,16 +265,17 @@ def test_pods_in_front_of_an_existing_kafka_keep_nothing(cluster: Kubernetes, ex
     for role in ROLES:
         kept = cluster.kubectl("exec", installation.pods(role)[0], "--", "find", "/var/lib/kshare", "-type", "f")
         assert kept == "", f"{role} wrote to its disk"
+    killed = {f"{each} deleted": GOES_ON_WITHIN_S for each in ("all pods", *ROLES)}
     with RollingLoad(installation.bootstraps, PARTITIONS, existing_cluster=existing_kafka) as load:
-        load.during("all pods deleted", partial(installation.delete_pods, *ROLES))
-        for role in ROLES:
-            load.during(f"{role} deleted", partial(installation.delete_pods, role))
+        for name, roles in zip(killed, (ROLES, *((role,) for role in ROLES)), strict=True):
+            load.during(name, partial(installation.delete_pods, *roles))
+            load.catch_up(GOES_ON_WITHIN_S)
         load.during("leaders scaled up", lambda: installation.scale("leader", 4))
         load.during("leaders scaled down", lambda: installation.scale("leader", 1))
         for role in ROLES:
             load.during(f"{role} restarted", partial(installation.roll, role))
         load.finish()
-    print(load.table())
+    load.check_pauses(LONGEST_PAUSE_S, killed)
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
     wait_for(installation.is_gone, "all pods are gone", timeout_s=120)
 
