@@ -48,14 +48,11 @@ async def create_own_topics(upstream: Upstream, topics: Sequence[OwnTopic], want
     replicas = replication_factor(len(view.brokers), wanted_replicas)
     created = []
     for topic in topics:
-        if _exists(view, topic):
-            await _check_configs(upstream, view, topic.name)
-            continue
-        is_new = await create_topic(
+        if not _exists(view, topic) and await create_topic(
             upstream, topic.name, partitions=topic.partitions, replicas=replicas, configs=durable_configs(replicas)
-        )
-        if is_new:
+        ):
             created.append(topic.name)
+        await _check_configs(upstream, view, topic.name)
     return created
 
 
@@ -72,7 +69,7 @@ def _exists(view: ClusterView, topic: OwnTopic) -> bool:
 
 
 async def _check_configs(upstream: Upstream, view: ClusterView, name: str) -> None:
-    """WrongTopic if the cluster compacts the topic or limits its retention.
+    """WrongTopic if the cluster compacts the topic or limits its retention; a provider may also change a new topic's.
 
     Nothing is refused where a broker does not tell the configs: because of its ACLs, or because the topic was made a
     moment ago and the broker does not know it yet.
