@@ -49,6 +49,7 @@ class Exclusion(NamedTuple):
 TOPIC_TOOL = "tests/e2e/kafka_tools/test_topics.py"
 CONSUMER_GROUP_TOOL = "tests/e2e/kafka_tools/test_consumer_groups.py"
 GROUP_TOOL = "tests/e2e/kafka_tools/test_groups.py"
+CLASSIC = "tests/e2e/groups/test_classic_like_kafka.py"
 OFFSETS = "tests/e2e/offsets/test_committed_offsets.py"
 
 EXCLUSIONS = (
@@ -103,6 +104,9 @@ EXCLUSIONS = (
     Exclusion(f"{GROUP_TOOL}::test_there_are_no_streams_groups", PROXY, COMPARED, OLD),
     Exclusion(f"{GROUP_TOOL}::test_list", PROXY, NO_KIP_848, OLD),
     Exclusion(f"{GROUP_TOOL}::test_a_group_of_another_type_is_no_streams_group", PROXY, NO_KIP_848, OLD),
+    Exclusion(f"{CLASSIC}::test_offsets_of_members", PROXY, COMPARED, OLD),
+    Exclusion(f"{CLASSIC}::test_groups_are_described_listed_and_deleted", PROXY, COMPARED, OLD),
+    Exclusion(f"{CLASSIC}::test_the_id_of_a_share_group", PROXY, IDS_ARE_APART),
     Exclusion("tests/e2e/groups/test_consumer_groups.py", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_consumer_heartbeats_like_kafka.py", PROXY, NO_KIP_848, OLD),
     Exclusion("tests/e2e/groups/test_migration", PROXY, NO_KIP_848, OLD),

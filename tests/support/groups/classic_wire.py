@@ -22,7 +22,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from support.clients.raw_kafka import framed, header, read_frame
+from support.clusters.engines import is_attached, release_of_upstream
 from support.groups.classic_driver import RANGE
+from support.kafka.java import WITHOUT_SHARE_GROUPS
 
 OFFSET_COMMIT, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 10, 11, 12, 13, 14, 15, 16
 DELETE_GROUPS, OFFSET_DELETE = 42, 47
@@ -155,7 +157,10 @@ class ClassicConnection:
         answer = self.call(DELETE_GROUPS, 2, groups_names=groups)
         return {str(result.group_id): int(result.error_code) for result in answer.results}
 
-    def describe(self, group: str, version: int = 6) -> Any:
+    def describe(self, group: str, version: int | None = None) -> Any:
+        """`version` None: the newest that the cluster has."""
+        if version is None:
+            version = 5 if is_attached() and release_of_upstream() == WITHOUT_SHARE_GROUPS else 6
         return self.call(DESCRIBE, version, groups=(group,), include_authorized_operations=False).groups[0]
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> dict[str, tuple[str, str, str]]:
