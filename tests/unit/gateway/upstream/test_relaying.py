@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import topic_id_text
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.request_context import ConnectionMustClose
 from kshare_gateway.upstream.proxy_mode import proxy_routes
@@ -418,6 +419,29 @@ def test_api_versions_announces_what_the_cluster_and_kshare_have() -> None:
         assert answer.finalized_features_epoch == 9
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("bits", "code"), [(EVERYTHING, ErrorCode.NONE), (0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
+def test_share_coordinators_are_for_clients_that_may_act_on_the_cluster(bits: int, code: ErrorCode) -> None:
+    """`kshare state dump` looks for them."""
+
+    def metadata(version: int, frame: bytes) -> MetadataResponse:
+        answer = broker_of[0].metadata()
+        answer.cluster_authorized_operations = bits
+        return answer
+
+    broker_of: list[ScriptedBroker] = []
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        broker_of.append(broker)
+        broker.answers[ApiKey.METADATA] = metadata
+        key = f"g:{topic_id_text(TOPIC_ID)}:0"
+        answer = await harness.client().ask(ApiKey.FIND_COORDINATOR, 6, key_type=2, coordinator_keys=[key])
+        (found,) = answer.coordinators
+        assert found.error_code == code
+        assert found.node_id == (NODE_ID if code == ErrorCode.NONE else -1)
+
+    run(scenario, topics={"orders": topic("orders", TOPIC_ID, [1])})
 
 
 def test_every_api_of_the_embedded_engine_is_in_the_table_of_proxy_mode() -> None:
