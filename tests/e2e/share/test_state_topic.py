@@ -325,7 +325,11 @@ def _initialize_kill_and_read(cluster: KshareCluster) -> SharePartitionKey:
     """A share-partition with start offset 100, which was read after the share coordinator was killed."""
     bootstrap, group = cluster.bootstrap, "direct"
     key = SharePartitionKey(group, topic_id(bootstrap, new_topic(cluster.records_bootstrap)), 0)
-    assert ask(bootstrap, 83, 0, group, key, state_epoch=3, start_offset=100)["error_code"] == NONE
+    # In front of an existing cluster a share coordinator claims its state partitions in the first moments.
+    wait_for(
+        lambda: ask(bootstrap, 83, 0, group, key, state_epoch=3, start_offset=100)["error_code"] == NONE,
+        "the share-partition is initialized",
+    )
     cluster.wait_until_gone(cluster.kill_role("share_coordinator"))
     codes: dict[int, None] = {}
     while NONE not in codes:
