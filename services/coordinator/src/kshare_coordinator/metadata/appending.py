@@ -54,6 +54,7 @@ class Appender:
 
     async def append(self, writes: Mapping[int, Sequence[Write]]) -> None:
         """Makes the writes durable and applies them to the owned partitions' rows; StorageFailure or OwnershipLost."""
+        check_size(writes)
         append_id = f"{self._lease:x}-{next(self._numbers)}"
         owned = self._ownership.partitions
         parts = [self._part(partition, found) for partition, found in writes.items()]
@@ -78,8 +79,6 @@ class Appender:
     def _cut(self, parts: Sequence[_Part]) -> None:
         """Cuts the largest parts into pieces until the rest fits into one request."""
         size = sum(len(part.data) for part in parts)
-        if size > APPEND_BYTES_LIMIT:
-            raise StorageFailure(f"a write of {size} bytes is too large, {APPEND_BYTES_LIMIT} are allowed")
         for part in sorted(parts, key=lambda part: len(part.data), reverse=True):
             if size <= self._limit:
                 return
@@ -104,3 +103,10 @@ class Appender:
         found = {pair.key: pair.value for pair in answer.found}
         if any(found.get(put.key) != put.value for put in puts):
             raise OwnershipLost("another coordinator owns the partition of the write")
+
+
+def check_size(writes: Mapping[int, Sequence[Write]]) -> None:
+    """StorageFailure above APPEND_BYTES_LIMIT, before its encoding could take longer than a lease."""
+    size = sum(len(each.key) + len(each.value or b"") for found in writes.values() for each in found)
+    if size > APPEND_BYTES_LIMIT:
+        raise StorageFailure(f"a write of {size} bytes is too large, {APPEND_BYTES_LIMIT} are allowed")

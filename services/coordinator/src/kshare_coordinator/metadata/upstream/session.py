@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kshare_coordinator.metadata.appending import APPEND_BYTES_LIMIT
+from kshare_coordinator.metadata.appending import check_size
 from kshare_coordinator.metadata.port import OwnershipLost
 from kshare_coordinator.metadata.problems import Problems
 from kshare_coordinator.metadata.upstream.failures import RETRY_INTERVAL_MS, UPSTREAM_FAILURES
@@ -124,16 +124,16 @@ class Session:
         if self._waiting is not None:
             raise RuntimeError("an append is still in progress")
         done: asyncio.Future[None] = self._loop.create_future()
-        data = append_bytes(writes)
         if not self.owns() or self._is_stopping:
             done.set_exception(OwnershipLost("this coordinator does not own the metadata now"))
-        elif len(data) > APPEND_BYTES_LIMIT:
-            done.set_exception(
-                StorageFailure(f"a write of {len(data)} bytes is too large, {APPEND_BYTES_LIMIT} are allowed")
-            )
-        else:
-            self._waiting = _Append(writes, data, done)
-            self._wake.set()
+            return done
+        try:
+            check_size(writes)
+        except StorageFailure as too_large:
+            done.set_exception(too_large)
+            return done
+        self._waiting = _Append(writes, append_bytes(writes), done)
+        self._wake.set()
         return done
 
     def lose(self, reason: str) -> None:
