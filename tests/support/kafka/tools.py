@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from difflib import unified_diff
+from functools import cached_property
 from threading import Timer
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -89,9 +90,12 @@ class ToolRuns:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.addresses = [bootstrap, *broker_addresses(bootstrap)]
-        """What is printed as ADDRESS."""
         self._process = self._start()
+
+    @cached_property
+    def addresses(self) -> list[str]:
+        """What is printed as ADDRESS; asked for when needed, since not every cluster answers an unknown client."""
+        return [self.bootstrap, *broker_addresses(self.bootstrap)]
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
