@@ -13,7 +13,8 @@ from kshare_pipeline.settings import PipelineProcessSettings
 from kshare_pipeline.tables.checkpoint import committed_offsets
 from kshare_pipeline.tables.layout import Layout, TouchedDays
 from kshare_pipeline.worker import FolderInUse, PipelineWorker
-from kshare_servicekit.process_settings import SettingsError, read_settings
+from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.process_settings import read_settings
 
 DAY, NEXT_DAY = date(2026, 11, 20), date(2026, 11, 21)
 

@@ -16,8 +16,9 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.network import Network, Server, Service
 from kshare_runtime.ports import Environment, KeyValueStore
+from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.process import role_main
-from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+from kshare_servicekit.process_settings import ProcessSettings
 
 
 class ExampleNode:

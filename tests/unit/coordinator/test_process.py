@@ -13,7 +13,8 @@ from kshare_coordinator.node import CoordinatorNode
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment
-from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.process_settings import ProcessSettings
 from support.coordinator.cluster import LoopClock
 
 ETCD = "kshare.metadata.store=etcd\nkshare.metadata.etcd.endpoints=127.0.0.1:1\n"

@@ -16,7 +16,8 @@ from kshare_core.configs import process_configs
 from kshare_gateway.__main__ import build
 from kshare_gateway.connections.listeners import configured_listeners
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsError, read_settings
+from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.process_settings import GatewayProcessSettings, read_settings
 from support.environment.certificates import Authority
 from support.gateway.harness import environment
 

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kshare_servicekit.process_settings import (
-    GatewayProcessSettings,
-    ProcessSettings,
-    SettingsError,
-    read_settings,
-)
+from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.process_settings import GatewayProcessSettings, ProcessSettings, read_settings
 
 NEEDED = ["--node-id", "3", "--data-dir", "/var/lib/kshare"]
 
@@ -59,6 +55,19 @@ def test_a_flag_goes_before_its_variable(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (settings.node_id, settings.listen) == (3, "10.0.0.1:1")
 
 
+def test_an_empty_variable_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KSHARE_LISTEN", "")
+    monkeypatch.setenv("KSHARE_LOG_LEVEL", "loud")
+    assert read(*NEEDED, "--log-level", "debug").listen == "127.0.0.1:0"
+    with pytest.raises(SettingsError, match=r"\(or KSHARE_LOG_LEVEL\) is 'loud'"):
+        read(*NEEDED)
+
+
+def test_a_flag_is_not_abbreviated() -> None:
+    with pytest.raises(SystemExit):
+        read(*NEEDED, "--log-form", "json")
+
+
 def test_a_gateway() -> None:
     arguments = [
         "--node-id",
@@ -86,6 +95,10 @@ def test_a_gateway() -> None:
         ([*NEEDED, "--listen", "a:1,b:2"], "must be host:port"),
         ([*NEEDED, "--coordinator-address", "a:1,b"], "--coordinator-address .* is 'a:1,b': .*must be host:port"),
         ([*NEEDED, "--coordinator-address", "a:1, a:1"], "must not name an address twice"),
+        ([*NEEDED, "--log-level", "loud"], "--log-level .* is 'loud': it must be one of debug, info, warning, error"),
+        ([*NEEDED, "--trace-ratio", "2"], "--trace-ratio .* is '2': it must be from 0 to 1"),
+        ([*NEEDED, "--trace-ratio", "nan"], "--trace-ratio .* is 'nan': it must be from 0 to 1"),
+        (["--listen", "x"], "--node-id .* is missing.*; --data-dir .* is missing.*; --listen .* is 'x'"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], text: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment
-from kshare_servicekit.process_settings import ProcessSettings, SettingsError, read_settings
+from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.process_settings import ProcessSettings, read_settings
 from kshare_share_coordinator.__main__ import build
 from kshare_share_coordinator.settings import SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT
 

@@ -4,6 +4,9 @@ Lines about work for a client's request have its `request_id`, which follows the
 traced work also have the trace id and span id. Lines about a group or a partition have `group`, `topic_id`, `partition`
 (kshare_core.log_fields). At level debug every request and every call between roles has a line.
 
+Structlog is imported here, without rich: it imports rich where that is installed, for tracebacks with local variables.
+Roles print plain tracebacks, and the import takes a tenth of a role's start.
+
 The logger "kshare.audit" writes lines of JSON of its own (kshare_core.security.audit_log).
 """
 
@@ -12,13 +15,23 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
-
-import structlog
-from structlog.typing import EventDict, Processor
+from typing import TYPE_CHECKING, Any, Literal
 
 from kshare_core.log_fields import current_log_fields
 from kshare_core.tracing import current_traceparent
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
+
+_RICH = "rich"
+_is_rich_loaded = _RICH in sys.modules
+if not _is_rich_loaded:
+    sys.modules[_RICH] = None  # type: ignore[assignment]  # its import fails now, as if it were not installed
+try:
+    import structlog as structlog
+finally:
+    if not _is_rich_loaded:
+        del sys.modules[_RICH]
 
 LogFormat = Literal["console", "json"]
 

@@ -13,9 +13,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
-
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from functools import cache
 
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
@@ -46,10 +44,6 @@ class Metrics:
         self._has_several_nodes = has_several_nodes
         self._process = ProcessSource()
         self._sources: list[tuple[Mapping[str, str], Source]] = []
-        self._python = CollectorRegistry()
-        ProcessCollector(registry=self._python)
-        PlatformCollector(registry=self._python)
-        GCCollector(registry=self._python)
         self._server: asyncio.Server | None = None
         self._lag_task: asyncio.Task[None] | None = None
         self._connections = 0
@@ -76,6 +70,7 @@ class Metrics:
 
     async def serve(self, listen: str) -> str:
         """Serves GET /metrics at `listen` ("host:port") until `stop`; returns the address that was bound."""
+        _python_metrics()  # the first scrape need not wait for the import
         host, _, port = listen.rpartition(":")
         self._server = await asyncio.start_server(self._answer, host, int(port), limit=16 * 1024)
         self._lag_task = asyncio.get_running_loop().create_task(self._measure_lag(), name="event-loop-lag")
@@ -116,7 +111,7 @@ class Metrics:
         for _, source in self._sources:
             if isinstance(source, PreparedSource):
                 await self._prepare(source)
-        parts = [generate_latest(self._python)]
+        parts = [_python_metrics()()]
         lines: list[str] = []
         for family, rows in sorted(self._read().items(), key=lambda item: item[0].name):
             for line in lines_of(family, rows):
@@ -150,6 +145,8 @@ class Metrics:
 
     async def _response(self, head: Sequence[bytes]) -> bytes:
         """`head`: the request line and the headers."""
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
         method, _, rest = head[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method == b"GET" and path == b"/metrics":
@@ -164,6 +161,21 @@ class Metrics:
         given = [value.strip() for name, _, value in (line.partition(b":") for line in headers) if _is_of_token(name)]
         wanted = b"Bearer " + self._token.encode()
         return bool(self._token) and len(given) == 1 and hmac.compare_digest(given[0], wanted)
+
+
+@cache
+def _python_metrics() -> Callable[[], bytes]:
+    """A writer of the metrics of the operating system and the garbage collector.
+
+    Only a process that serves metrics loads the library, because the start of a role is mostly imports.
+    """
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+    from prometheus_client.exposition import generate_latest
+
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return lambda: generate_latest(registry)
 
 
 def _is_of_token(name: bytes) -> bool:

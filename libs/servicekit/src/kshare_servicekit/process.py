@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-import structlog
 import uvloop
 
 from kshare_core.configs import Configs, InvalidConfig, process_configs
@@ -30,8 +29,10 @@ from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
 from kshare_servicekit.call_audit import CallAudit
+from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.logs import structlog
 from kshare_servicekit.metrics_server import Metrics
-from kshare_servicekit.process_settings import ProcessSettings, Settings, SettingsError, read_settings
+from kshare_servicekit.process_settings import ProcessSettings, Settings, read_settings
 from kshare_servicekit.tls.between_roles import check_roles_are_known, exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 

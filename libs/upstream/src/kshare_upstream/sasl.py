@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from scramp import ScramClient, ScramException
-
 PLAIN = "PLAIN"
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
@@ -40,6 +38,8 @@ def _plain(credentials: Credentials) -> Exchange:
 
 
 def _scram(credentials: Credentials, nonce: str | None) -> Exchange:
+    from scramp import ScramClient, ScramException  # slow to import, and only needed with SCRAM
+
     client = ScramClient([credentials.mechanism], credentials.username, credentials.password, c_nonce=nonce)
     try:
         server_first = yield client.get_client_first().encode()

@@ -15,10 +15,11 @@ from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
+from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
-from kshare_servicekit.process_settings import GatewayProcessSettings, SettingsError
+from kshare_servicekit.process_settings import GatewayProcessSettings
 
 
 def build(environment: Environment, network: Network, settings: GatewayProcessSettings) -> GatewayNode:

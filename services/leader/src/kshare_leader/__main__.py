@@ -11,9 +11,10 @@ from kshare_leader.settings import LeaderSettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
+from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.process import role_main
-from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+from kshare_servicekit.process_settings import ProcessSettings
 
 _logger = logging.getLogger(__name__)
 

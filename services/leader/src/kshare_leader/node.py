@@ -13,8 +13,6 @@ from functools import partial
 from operator import attrgetter
 
 from kshare_core.configs import DynamicConfigs
-from kshare_leader.engine.embedded import EmbeddedEngine
-from kshare_leader.engine.kafka import KafkaEngine
 from kshare_leader.engine.port import EngineSurroundings, LeaderEngine
 from kshare_leader.metric_reading import LeaderParts, LeaderSource
 from kshare_leader.metrics import LeaderMetrics
@@ -131,8 +129,12 @@ class LeaderNode:
             report=_logger.warning,
         )
         if self._settings.configs.text(ENGINE) != KAFKA:
+            from kshare_leader.engine.embedded import EmbeddedEngine  # a process needs one of the engines
+
             return EmbeddedEngine(surroundings)
         assert self._open_upstream is not None, f"{ENGINE}={KAFKA} needs a client of the existing cluster"
+        from kshare_leader.engine.kafka import KafkaEngine
+
         return KafkaEngine(surroundings, self._open_upstream)
 
     async def stop(self, grace_ms: int) -> None:

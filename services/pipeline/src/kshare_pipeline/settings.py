@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from kshare_core.delivery_history import HISTORY_TOPIC
-from kshare_servicekit.process_settings import HostsAndPorts, ProcessSettings, SettingsError
+from kshare_servicekit.flags import SettingsError, flag, some_text, whole_number
+from kshare_servicekit.process_settings import ProcessSettings, hosts_and_ports, node_number
 
 KAFKA, SPARK = "kafka.", "spark."
 DAY_MS = 86_400_000
 
 
+@dataclass(frozen=True, kw_only=True)
 class PipelineProcessSettings(ProcessSettings):
     """The settings of the process. Its `config` file has lines `kafka.*` (librdkafka's properties, such as
     kafka.security.protocol) and `spark.*` (Spark's, such as spark.driver.memory)."""
 
-    node_id: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="For log lines only; one process per folder.")
-    data_dir: Path = Field(description="The folder of tables, marts and the checkpoint; made when it is missing.")
-    bootstrap_servers: HostsAndPorts = Field(
-        description="Gateways of the cluster: host:port, with commas between them."
+    node_id: int = flag("For log lines only; one process per folder.", node_number, default=1)
+    data_dir: Path = flag("The folder of tables, marts and the checkpoint; made when it is missing.", Path)
+    bootstrap_servers: str = flag("Gateways of the cluster: host:port, with commas between them.", hosts_and_ports)
+    history_topic: str = flag("The topic of the delivery history.", some_text, default=HISTORY_TOPIC)
+    trigger_interval_ms: int = flag(
+        "How long it waits between two looks at the topic.", whole_number(1_000, DAY_MS), default=60_000
     )
-    history_topic: str = Field(HISTORY_TOPIC, min_length=1, description="The topic of the delivery history.")
-    trigger_interval_ms: Annotated[int, Field(ge=1_000, le=DAY_MS)] = Field(
-        60_000, description="How long it waits between two looks at the topic."
+    marts_interval_ms: int = flag(
+        "How often marts and the report are computed again, where events came.",
+        whole_number(1_000, DAY_MS),
+        default=300_000,
     )
-    marts_interval_ms: Annotated[int, Field(ge=1_000, le=DAY_MS)] = Field(
-        300_000, description="How often marts and the report are computed again, where events came."
+    max_offsets_per_trigger: int = flag(
+        "The most records of the topic in one batch, which bounds memory.", whole_number(1), default=200_000
     )
-    max_offsets_per_trigger: Annotated[int, Field(ge=1)] = Field(
-        200_000, description="The most records of the topic in one batch, which bounds memory."
+    retention_days: int = flag(
+        "How many days of events and of broken records are kept.", whole_number(1, 36_500), default=30
     )
-    retention_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        30, description="How many days of events and of broken records are kept."
-    )
-    marts_retention_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        400, description="How many days of marts are kept."
-    )
-    report_days: Annotated[int, Field(ge=1, le=400)] = Field(7, description="How many days report.html shows.")
+    marts_retention_days: int = flag("How many days of marts are kept.", whole_number(1, 36_500), default=400)
+    report_days: int = flag("How many days report.html shows.", whole_number(1, 400), default=7)
 
     def source_options(self) -> dict[str, str]:
         """Options of the format kshare-log. Records that retention removed before they were read are skipped: the mart

@@ -9,8 +9,9 @@ from kshare_core.configs import InvalidConfig, process_configs
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import create_state_topic, upstream_opener
+from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.process import role_main
-from kshare_servicekit.process_settings import ProcessSettings, SettingsError
+from kshare_servicekit.process_settings import ProcessSettings
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 

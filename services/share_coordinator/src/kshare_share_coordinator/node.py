@@ -19,9 +19,7 @@ from kshare_share_coordinator.handlers.operation_service import OperationService
 from kshare_share_coordinator.metrics import ShareCoordinatorSource, StateMetrics
 from kshare_share_coordinator.reassignment.metrics import MoveMetrics
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
-from kshare_share_coordinator.state_log.embedded import EmbeddedStates
 from kshare_share_coordinator.state_log.port import StateEngine
-from kshare_share_coordinator.state_log.upstream import UpstreamStates
 from kshare_upstream.port import OpenUpstream
 
 
@@ -128,6 +126,8 @@ class ShareCoordinatorNode:
 
     def _new_engine(self) -> StateEngine:
         if not self._settings.has_kafka_engine:
+            from kshare_share_coordinator.state_log.embedded import EmbeddedStates  # a process needs one of them
+
             return EmbeddedStates(
                 environment=self._environment,
                 follower=self._follower,
@@ -136,6 +136,8 @@ class ShareCoordinatorNode:
                 move_metrics=self.move_metrics,
             )
         assert self._open_upstream is not None, "kshare.engine=kafka needs the client of an existing cluster"
+        from kshare_share_coordinator.state_log.upstream import UpstreamStates
+
         return UpstreamStates(
             upstream=self._open_upstream(),
             environment=self._environment,

@@ -12,10 +12,9 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import structlog
-
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_servicekit.logs import structlog
 from kshare_servicekit.properties import parse_properties
 
 CONFIG_VARIABLES = ("KSHARE_CONFIG", "KSHARE_CONFIG_SECRET")

@@ -7,8 +7,6 @@ import ssl
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.configs.jaas import parse_jaas
 from kshare_core.configs.upstream import PREFIX
-from kshare_servicekit.tls.contexts import client_context
-from kshare_servicekit.tls.material import TlsConfigs
 from kshare_upstream.connection import ClientSettings
 from kshare_upstream.sasl import PLAIN, Credentials
 
@@ -37,6 +35,9 @@ def _tls(configs: Configs, protocol: str) -> ssl.SSLContext | None:
         if given:
             raise InvalidConfig(f"{given[0]} is given, and {PROTOCOL} is {protocol}, which has no TLS")
         return None
+    from kshare_servicekit.tls.contexts import client_context  # loads a library that is only needed with TLS
+    from kshare_servicekit.tls.material import TlsConfigs
+
     checks_names = configs.text("kshare.upstream.ssl.endpoint.identification.algorithm") == "https"
     return client_context(TlsConfigs(configs, PREFIX, falls_back=False), checks_names=checks_names)
 

@@ -31,10 +31,11 @@ from kshare_runtime.clock import system_environment
 from kshare_runtime.ports import Environment
 from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.existing_cluster import upstream_opener
+from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import configure_audit_log
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.metrics_server import Metrics
-from kshare_servicekit.process_settings import SettingsError, read_trace_settings
+from kshare_servicekit.process_settings import read_trace_settings
 from kshare_servicekit.tls.between_roles import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 from kshare_share_coordinator.node import ShareCoordinatorNode

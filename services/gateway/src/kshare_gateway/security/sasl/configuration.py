@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kshare_core.configs import Configs, ConfigValue, InvalidConfig
 from kshare_core.configs.jaas import LoginModule, parse_jaas
@@ -16,7 +17,9 @@ from kshare_gateway.security.sasl.mechanism import SaslExchange
 from kshare_gateway.security.sasl.oauth_bearer import OAUTHBEARER, OAuthBearerExchange, TokenValidator
 from kshare_gateway.security.sasl.plain import PLAIN, PlainUsers
 from kshare_gateway.security.sasl.scram import SCRAM_MECHANISMS, ScramUsers
-from kshare_gateway.security.sasl.tokens import KeySet, SignedTokens, UnsecuredTokens
+
+if TYPE_CHECKING:
+    from kshare_gateway.security.sasl.tokens import KeySet
 
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -95,6 +98,8 @@ class SaslListener:
         if not url:
             name = f"{self._prefix}oauthbearer.sasl.oauthbearer.jwks.endpoint.url"
             raise InvalidConfig(f"{name} is missing: signed tokens are checked against its keys")
+        from kshare_gateway.security.sasl.tokens import KeySet, SignedTokens  # loads PyJWT and cryptography
+
         keys = KeySet(url)
         self.key_sets.append(keys)
         audiences = self._value(OAUTHBEARER, "sasl.oauthbearer.expected.audience")
@@ -109,6 +114,8 @@ class SaslListener:
         )
 
     def _unsecured_tokens(self, module: LoginModule) -> TokenValidator:
+        from kshare_gateway.security.sasl.tokens import UnsecuredTokens  # loads PyJWT and cryptography
+
         options = module.options
         skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0")
         if not skew.isdecimal():

@@ -11,8 +11,6 @@ from hashlib import sha256, sha512
 from hmac import digest as hmac_digest
 from secrets import token_bytes
 
-from scramp import ScramException, ScramMechanism
-
 from kshare_gateway.security.sasl.mechanism import Authenticated, SaslFailure
 from kshare_rpc.generated.kshare.v1.security_pb2 import ScramCredential, ScramUser, SecurityEntry, SecurityKey
 
@@ -86,6 +84,9 @@ class ScramExchange:
         self._user_name = ""
         self._exists = False
         self._has_begun = False
+        from scramp import ScramException, ScramMechanism  # slow to import, and only needed with SCRAM
+
+        self._errors = (ScramException, ValueError)
         self._server = ScramMechanism(kind.mechanism).make_server(self._credential)
         self.result: Authenticated | None = None
 
@@ -98,7 +99,7 @@ class ScramExchange:
                 return bytes(self._server.get_server_first().encode())
             self._server.set_client_final(text)
             final = bytes(self._server.get_server_final().encode())
-        except (ScramException, ValueError) as error:
+        except self._errors as error:
             raise self._failure() from error
         if not self._exists:
             raise self._failure()
