@@ -180,6 +180,8 @@ def test_a_java_producer_and_the_tools_of_kafka(clusters: tuple[str, str, int]) 
         assert "tool-readers" not in tools.text("kafka-consumer-groups", "--list").split()
         versions = tools.text("kafka-broker-api-versions")
         assert versions.count("(id: ") == brokers and "ShareFetch(78): 1 to 2" in versions
+        assert "__kshare_state" in tools.text("kafka-topics", "--list").split()
+        assert "__kshare" not in tools.text("kafka-topics", "--list", "--exclude-internal")
         tools.text("kafka-topics", "--delete", "--topic", "tools")
         assert "tools" not in tools.text("kafka-topics", "--list").split()
     finally:

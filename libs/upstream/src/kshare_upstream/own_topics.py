@@ -16,7 +16,7 @@ from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import ClusterView, Upstream
 from kshare_upstream.topics import UNSHORTENED, create_topic, durable_configs, replication_factor, topic_configs
 
-STATE, METADATA = "state", "metadata"
+STATE, METADATA, DEAD_LETTER_NOTES = "state", "metadata", "dead_letters"
 METADATA_PARTITIONS = 2
 """Partition 0 has the coordinator's rows, partition 1 the addresses of the coordinators."""
 STATE_PARTITIONS_CONFIG = "share.coordinator.state.topic.num.partitions"
@@ -40,6 +40,15 @@ def state_topic(prefix: str, partitions: int) -> OwnTopic:
 
 def metadata_topic(prefix: str) -> OwnTopic:
     return OwnTopic(f"{prefix}{METADATA}", METADATA_PARTITIONS)
+
+
+def dead_letter_notes_topic(prefix: str) -> str:
+    return f"{prefix}{DEAD_LETTER_NOTES}"
+
+
+def own_topic_names(prefix: str) -> frozenset[str]:
+    """The topics whose contents concern kshare alone; gateways mark them as internal."""
+    return frozenset((f"{prefix}{STATE}", f"{prefix}{METADATA}", dead_letter_notes_topic(prefix)))
 
 
 async def create_own_topics(upstream: Upstream, topics: Sequence[OwnTopic], wanted_replicas: int) -> list[str]:

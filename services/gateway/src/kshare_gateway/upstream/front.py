@@ -13,7 +13,9 @@ from kshare_gateway.upstream.link import Connect
 from kshare_gateway.upstream.ports import BrokerPorts
 from kshare_gateway.upstream.routes import Routes
 from kshare_rpc.catalog import ClientEndpoint
+from kshare_servicekit.existing_cluster import TOPIC_PREFIX
 from kshare_upstream.connection import BrokerAddress, ClientSettings
+from kshare_upstream.own_topics import own_topic_names
 from kshare_upstream.port import Broker, ClusterView, OpenedUpstream
 from kshare_wire.api_versions import VersionRange
 
@@ -41,6 +43,8 @@ class Front:
         self.routes = routes
         self.ports = ports
         self.brokers = UpstreamBrokers(upstream, self._on_view)
+        self.own_topics = own_topic_names(configs.text(TOPIC_PREFIX))
+        """Topics of kshare's in the cluster, which are internal to clients."""
         self.client_id = settings.client_id
         self.timeout_ms = settings.request_timeout_ms
         self.has_sasl = settings.credentials is not None

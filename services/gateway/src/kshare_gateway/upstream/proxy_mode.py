@@ -7,6 +7,7 @@ from kshare_gateway.upstream.handlers.api_versions import API_VERSIONS
 from kshare_gateway.upstream.handlers.broker_addresses import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 from kshare_gateway.upstream.handlers.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from kshare_gateway.upstream.handlers.groups import DELETE_GROUPS, LIST_GROUPS
+from kshare_gateway.upstream.handlers.internal_topics import DESCRIBE_TOPIC_PARTITIONS
 from kshare_gateway.upstream.handlers.topics import CREATE_TOPICS
 from kshare_gateway.upstream.routes import Routes
 from kshare_wire.generated.api_keys import ApiKey
@@ -27,7 +28,7 @@ SHARE_GROUP_APIS = (
 )
 """The APIs that the cluster does not have: the rows of the embedded engine serve them."""
 REWRITTEN = (
-    *(FIND_COORDINATOR, DESCRIBE_CLUSTER, CREATE_TOPICS),
+    *(FIND_COORDINATOR, DESCRIBE_CLUSTER, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS),
     *(DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DELETE_GROUPS),
 )
 ANSWERED = (API_VERSIONS, LIST_GROUPS, METADATA)
@@ -48,7 +49,7 @@ RELAYED = frozenset(
         *(ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_PRODUCERS, ApiKey.UNREGISTER_BROKER),
         *(ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS, ApiKey.CONSUMER_GROUP_HEARTBEAT),
         *(ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
-        *(ApiKey.LIST_CONFIG_RESOURCES, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.ADD_RAFT_VOTER),
+        *(ApiKey.LIST_CONFIG_RESOURCES, ApiKey.ADD_RAFT_VOTER),
         *(ApiKey.REMOVE_RAFT_VOTER, ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
     }
 )

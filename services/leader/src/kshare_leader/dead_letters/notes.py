@@ -17,12 +17,12 @@ from kshare_leader.dead_letters.appended import AppendedOffsets, decode_row, enc
 from kshare_leader.dead_letters.target import CannotStore
 from kshare_leader.log import keys
 from kshare_upstream.committed_records import read_committed_records
+from kshare_upstream.own_topics import dead_letter_notes_topic
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
 from kshare_upstream.topics import create_topic, durable_configs, replication_factor
 from kshare_wire.record_writing import BatchWriter
 
-NOTES = "dead_letters"
 NOTES_PARTITIONS = 16
 """Of the topic when it is made. A note's partition follows from the count, so it may not be changed."""
 READS_LIMIT = 4
@@ -41,7 +41,7 @@ class Notes:
 
     def __init__(self, upstream: Upstream, prefix: str, wanted_replicas: int, *, deadline_ms: int) -> None:
         """`prefix` is kshare.upstream.topic.prefix, `wanted_replicas` kshare.upstream.topic.replication.factor."""
-        self.topic = f"{prefix}{NOTES}"
+        self.topic = dead_letter_notes_topic(prefix)
         self._upstream = upstream
         self._wanted_replicas = wanted_replicas
         self._deadline_ms = deadline_ms
@@ -96,7 +96,7 @@ def note_batch(source: SharePartitionKey, row: AppendedOffsets, now_ms: int) -> 
 
 def transactional_id(prefix: str, source: SharePartitionKey) -> str:
     """The id that only the leader of the source uses: its next leader fences it."""
-    return f"{prefix}{NOTES}-{topic_id_text(source.topic_id)}-{source.partition}-{source.group_id}"
+    return f"{dead_letter_notes_topic(prefix)}-{topic_id_text(source.topic_id)}-{source.partition}-{source.group_id}"
 
 
 def _key(source: SharePartitionKey) -> bytes:

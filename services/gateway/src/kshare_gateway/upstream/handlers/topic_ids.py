@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
+from kshare_gateway.upstream.handlers.internal_topics import mark_own_topics
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
@@ -20,6 +21,12 @@ FIRST_WITH_IDS_IN_RESPONSES, FIRST_BY_ID = 10, 12
 
 async def ask_for_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """The cluster's answer to this client, with an id for each topic that the cluster or the catalog knows one of."""
+    answer = await _ask(context, request)
+    mark_own_topics(context, answer.topics)
+    return answer
+
+
+async def _ask(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     cluster, view = context.cluster, context.gateway.view
     served = VersionRange(0, context.version)
     version = cluster.front.brokers.version(request.API_KEY, served)
