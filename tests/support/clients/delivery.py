@@ -7,10 +7,12 @@ that take too long are looked for often.
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,7 @@ from support.kafka.apache_kafka import ApacheKafka
 
 TIMEOUT_S = 30.0
 POLL_S = 0.25
+CLOSE_S = 30.0
 
 SETTINGS = {
     "group.share.min.record.lock.duration.ms": "1000",
@@ -175,7 +178,22 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        self.consumer.close()
+        """Leaves the group, and returns when the consumer is closed, or CLOSE_S later at the latest.
+
+        librdkafka 2.16 may wait for good when it is closed within milliseconds of its first assignment, although it
+        has left the group and every request was answered.
+        """
+        closed: Future[None] = Future()
+
+        def close() -> None:
+            try:
+                closed.set_result(self.consumer.close())
+            except KafkaException as error:
+                closed.set_exception(error)
+
+        threading.Thread(target=close, daemon=True).start()
+        with suppress(TimeoutError):
+            closed.result(CLOSE_S)
 
     def poll(self, timeout_s: float = POLL_S) -> list[Any]:
         """One poll; what came must be acknowledged before the next."""
