@@ -34,6 +34,16 @@ def check(bootstrap: str, config: Path | None = None) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def attach_ends(bootstrap: str, config: Path, folder: Path) -> tuple[int, list[str]]:
+    """Exit code and output of an attach without --check, whose roles are not allowed to begin their work."""
+    command = [str(COMMAND), "attach", bootstrap, "--config", str(config), "--data-dir", str(folder)]
+    command += ["--listen", f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert not done.stderr
+    assert [path.name for path in (folder / "run").iterdir()] == [], "no role is ready"
+    return done.returncode, done.stdout.splitlines()
+
+
 def findings(output: str, severity: str) -> list[str]:
     """The findings that do not depend on how busy this machine is."""
     found = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith(severity)]
@@ -84,6 +94,9 @@ def test_a_cluster_with_sasl_and_acls(tmp_path: Path) -> None:
         assert (code, output) == (1, "") and "security.protocol" in errors and errors.count("\n") == 1
         code, output, errors = check(cluster.bootstrap, config)
         assert code == 1 and not errors
+        code, shown = attach_ends(cluster.bootstrap, config, tmp_path / "attached")
+        assert (code, shown[-1]) == (1, output.splitlines()[-1])
+        assert all(line.startswith(("warning", "refusal", " " * 9 + "kafka-acls.sh")) for line in shown[:-1]), shown
         (refusal,) = findings(output, "refusal")
         assert "TOPIC_AUTHORIZATION_FAILED" in refusal or "CLUSTER_AUTHORIZATION_FAILED" in refusal
         assert f"kshare cannot work with {cluster.bootstrap}: 1 refusal" in output

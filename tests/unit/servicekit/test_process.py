@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,6 +74,46 @@ def test_a_role_from_start_to_stop(tmp_path: Path, number: signal.Signals, mode:
         assert lines[0]["reason"] == number.name
         assert process.wait(TIMEOUT_S) == 0
     RocksStore(tmp_path / "data" / "example").close()
+
+
+WAITING = "loaded, waiting for the end of the start pipe"
+
+
+@contextmanager
+def waiting_role(mode: str, directory: Path) -> Iterator[tuple[subprocess.Popen[str], Callable[[], None]]]:
+    """A role that is loaded and waits, and what ends the waiting."""
+    end, other_end = os.pipe()
+    flags = ("--start-pipe", str(end), "--log-level", "debug", "--parent-pid", str(os.getpid()))
+    with subprocess.Popen(
+        command(mode, directory, *flags), stderr=subprocess.PIPE, text=True, pass_fds=(end,)
+    ) as process:
+        os.close(end)
+        try:
+            log_until(process, WAITING)
+            yield process, lambda: os.close(other_end)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("mode", ["plain", "uvloop"])
+def test_a_role_that_waits_starts_when_its_pipe_ends(tmp_path: Path, mode: str) -> None:
+    with waiting_role(mode, tmp_path) as (process, go_on):
+        assert not (tmp_path / "run" / "ready").exists()
+        go_on()
+        assert log_until(process, "started")[0]["event"] == "starting", "nothing was done before"
+        process.send_signal(signal.SIGTERM)
+        log_until(process, "stopped")
+        assert process.wait(TIMEOUT_S) == 0
+
+
+@pytest.mark.parametrize("mode", ["plain", "uvloop"])
+def test_a_role_that_waits_can_be_stopped(tmp_path: Path, mode: str) -> None:
+    with waiting_role(mode, tmp_path) as (process, go_on):
+        process.send_signal(signal.SIGTERM)
+        events = [line["event"] for line in log_until(process, "stopped")]
+        assert "starting" not in events
+        assert process.wait(TIMEOUT_S) == 0
+        go_on()
 
 
 def test_a_start_that_fails_is_one_clear_line(tmp_path: Path) -> None:

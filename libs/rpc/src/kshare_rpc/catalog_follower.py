@@ -32,6 +32,8 @@ from kshare_rpc.network import CallFailed, Channel, Network
 WATCH_WAIT_MS = 3_000
 CALL_TIMEOUT_MS = 5_000
 RETRY_INTERVAL_MS = 250
+EARLY_RETRY_INTERVAL_MS, EARLY_RETRIES = 50, 40
+"""For the first registration: nodes often start together, and the coordinator listens a moment later."""
 DEREGISTER_TIMEOUT_MS = 500
 """How long a stopping node waits for the coordinator at most; its lease expires anyway."""
 
@@ -115,8 +117,10 @@ class CatalogFollower:
         """
         self._node = node
         self._highest_leader_epoch = highest_leader_epoch
+        retries = 0
         while not await self._attempt(self._register):
-            await self._rest()
+            await self._rest(EARLY_RETRY_INTERVAL_MS if retries < EARLY_RETRIES else RETRY_INTERVAL_MS)
+            retries += 1
         while not await self._attempt(self._watch_once):
             await self._rest()
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="catalog-follower")
@@ -219,11 +223,11 @@ class CatalogFollower:
         if not fresh:
             self._on_problem("; ".join(self._tried.values()))
 
-    async def _rest(self) -> None:
+    async def _rest(self, pause_ms: int = RETRY_INTERVAL_MS) -> None:
         """The pause before the next attempt; none while this round has addresses that were not tried."""
         if self.active_address in self._tried:
             self._tried.clear()
-            await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
+            await asyncio.sleep(pause_ms / 1000)
 
     async def _register(self) -> None:
         assert self._node is not None

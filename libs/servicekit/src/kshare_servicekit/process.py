@@ -260,6 +260,11 @@ class _Process:
             await asyncio.gather(start, stop, return_exceptions=True)
 
     async def _prepared_start(self, node: Node, configs: Configs) -> None:
+        if self._settings.start_pipe is not None:
+            self._log.debug("loaded, waiting for the end of the start pipe")
+            await _closed(self._settings.start_pipe)
+            if self._settings.parent_pid and os.getppid() != self._settings.parent_pid:
+                await self._stop.wait()  # the parent's end closed the pipe: `_watch_parent` sees that
         if self._prepare is not None:
             try:
                 await self._prepare(configs, lambda problem: self._log.warning("waiting", reason=problem))
@@ -298,6 +303,18 @@ class _Process:
 
     def _log_handler_error(self, path: str, error: BaseException) -> None:
         self._log.error("a call failed", method=path, reason=str(error), exc_info=error)
+
+
+async def _closed(pipe: int) -> None:
+    """Returns when the other end of the pipe is closed."""
+    loop = asyncio.get_running_loop()
+    closed = asyncio.Event()
+    loop.add_reader(pipe, closed.set)
+    try:
+        await closed.wait()
+    finally:
+        loop.remove_reader(pipe)
+        os.close(pipe)
 
 
 def write_ready_file(path: Path, content: Mapping[str, str]) -> None:

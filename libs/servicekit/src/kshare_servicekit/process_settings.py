@@ -89,6 +89,12 @@ class ProcessSettings(TraceSettings):
         "End when the parent is no longer this process; 0: ignore the parent.", whole_number(0), default=0
     )
 
+    start_pipe: int | None = flag(
+        "A pipe's file descriptor: the node is loaded, and starts when the other end is closed; default: at once.",
+        whole_number(0),
+        default=None,
+    )
+
     def properties(self) -> dict[str, str]:
         """The content of the config files, empty without one; SettingsError if one cannot be read."""
         found: dict[str, str] = {}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from kshare_core.configs import DynamicConfigs
+from kshare_core.configs import Configs, DynamicConfigs
 from kshare_leader.engine.port import EngineSurroundings, LeaderEngine
 from kshare_leader.metric_reading import LeaderParts, LeaderSource
 from kshare_leader.metrics import LeaderMetrics
@@ -45,7 +46,6 @@ class LeaderNode:
         open_upstream: OpenUpstream | None = None,
     ) -> None:
         """`open_upstream` makes the client of the existing cluster; needed with kshare.engine=kafka."""
-        self._open_upstream = open_upstream
         self._environment = environment
         self._network = network
         self._configs = DynamicConfigs(settings.configs)
@@ -57,6 +57,7 @@ class LeaderNode:
             on_view=self._on_view,
             on_problem=self._note_catalog_problem,
         )
+        self._make_engine = _engine_maker(settings.configs, open_upstream)
         self._engine: LeaderEngine | None = None
         self._share: ShareService | None = None
         self._server: Server | None = None
@@ -128,14 +129,7 @@ class LeaderNode:
             metrics=self._metrics,
             report=_logger.warning,
         )
-        if self._settings.configs.text(ENGINE) != KAFKA:
-            from kshare_leader.engine.embedded import EmbeddedEngine  # a process needs one of the engines
-
-            return EmbeddedEngine(surroundings)
-        assert self._open_upstream is not None, f"{ENGINE}={KAFKA} needs a client of the existing cluster"
-        from kshare_leader.engine.kafka import KafkaEngine
-
-        return KafkaEngine(surroundings, self._open_upstream)
+        return self._make_engine(surroundings)
 
     async def stop(self, grace_ms: int) -> None:
         """Ends waiting fetches, answers requests in flight for `grace_ms`, then closes everything.
@@ -210,3 +204,15 @@ class LeaderNode:
         if text != self._catalog_problem:
             _logger.warning("calls to the coordinator fail: %s", text)
         self._catalog_problem = text
+
+
+def _engine_maker(configs: Configs, open_upstream: OpenUpstream | None) -> Callable[[EngineSurroundings], LeaderEngine]:
+    """The class of the engine that the configs name; a process loads one of them."""
+    if configs.text(ENGINE) != KAFKA:
+        from kshare_leader.engine.embedded import EmbeddedEngine
+
+        return EmbeddedEngine
+    assert open_upstream is not None, f"{ENGINE}={KAFKA} needs a client of the existing cluster"
+    from kshare_leader.engine.kafka import KafkaEngine
+
+    return partial(KafkaEngine, open_upstream=open_upstream)

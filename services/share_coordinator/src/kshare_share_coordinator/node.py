@@ -6,6 +6,8 @@ loop are made durable together, then answered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -49,6 +51,7 @@ class ShareCoordinatorNode:
         self._engine: StateEngine | None = None
         self.move_metrics = MoveMetrics(lambda: self._engine.ownership.owned_count() if self._engine else 0)
         self._metrics = StateMetrics()
+        self._make_engine = self._engine_maker()
         self._server: Server | None = None
 
     @property
@@ -65,7 +68,7 @@ class ShareCoordinatorNode:
 
     async def start(self) -> None:
         """Opens the engine, serves, registers, and returns when the first view of the catalog has arrived."""
-        self._engine = engine = self._new_engine()
+        self._engine = engine = self._make_engine()
         operations = OperationService(
             submit=engine.submit,
             ownership=engine.ownership,
@@ -124,22 +127,24 @@ class ShareCoordinatorNode:
             )
         return problems
 
-    def _new_engine(self) -> StateEngine:
+    def _engine_maker(self) -> Callable[[], StateEngine]:
+        """A maker of the engine that the configs name; a process loads one of them."""
         if not self._settings.has_kafka_engine:
-            from kshare_share_coordinator.state_log.embedded import EmbeddedStates  # a process needs one of them
+            from kshare_share_coordinator.state_log.embedded import EmbeddedStates
 
-            return EmbeddedStates(
+            return lambda: EmbeddedStates(
                 environment=self._environment,
                 follower=self._follower,
                 settings=self._settings,
                 metrics=self._metrics,
                 move_metrics=self.move_metrics,
             )
-        assert self._open_upstream is not None, "kshare.engine=kafka needs the client of an existing cluster"
+        open_upstream = self._open_upstream
+        assert open_upstream is not None, "kshare.engine=kafka needs the client of an existing cluster"
         from kshare_share_coordinator.state_log.upstream import UpstreamStates
 
-        return UpstreamStates(
-            upstream=self._open_upstream(),
+        return lambda: UpstreamStates(
+            upstream=open_upstream(),
             environment=self._environment,
             follower=self._follower,
             settings=self._settings,

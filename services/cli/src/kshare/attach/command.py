@@ -1,8 +1,8 @@
 """`kshare attach BOOTSTRAP`: all roles in front of an existing cluster, which keeps the records and kshare's state.
 
-It examines the cluster, and then does what `kshare up` does, in a directory with ports, logs, ready files and
-certificates of this run. Without `--data-dir` the directory is temporary. A later attach, on any machine and in any
-directory, goes on where this one ended.
+It does what `kshare up` does, in a directory with ports, logs, ready files and certificates of this run. Roles begin
+to work when the cluster was examined. Without `--data-dir` the directory is temporary. A later attach, on any machine
+and in any directory, goes on where this one ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kshare.attach.examination import ExaminedCluster, check_cluster
 from kshare.command_options import ATTACHED
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.command import UpOptions, load_configs, run_up
@@ -44,12 +43,20 @@ class AttachOptions:
 def run_attach(options: AttachOptions, console: Console) -> bool:
     """Runs until SIGTERM or SIGINT; False at once if kshare cannot work with the cluster. CommandFailed."""
     _check_mode(options)
-    if not check_cluster(ExaminedCluster(options.bootstrap, options.config_file), console, only_bad_news=True):
-        return False
     with tempfile.TemporaryDirectory(prefix="kshare-attach-") as folder:
         data_dir = Path(folder, "run") if options.data_dir is None else options.data_dir
-        console.print(f"logs and ports of this run, for --data-dir of commands: {data_dir}", soft_wrap=True)
-        run_up(
+
+        async def examine() -> bool:
+            from kshare.attach.examination import ExaminedCluster, can_work_with  # loaded while the roles load
+
+            if not await can_work_with(
+                ExaminedCluster(options.bootstrap, options.config_file), console, only_bad_news=True
+            ):
+                return False
+            console.print(f"logs and ports of this run, for --data-dir of commands: {data_dir}", soft_wrap=True)
+            return True
+
+        return run_up(
             UpOptions(
                 data_dir=data_dir,
                 listen=options.listen,
@@ -59,9 +66,9 @@ def run_attach(options: AttachOptions, console: Console) -> bool:
                 config_file=_written_configs(options, Path(folder)),
                 metrics_listen=options.metrics_listen,
                 default_listen=ATTACHED,
-            )
+            ),
+            examine,
         )
-    return True
 
 
 def _check_mode(options: AttachOptions) -> None:

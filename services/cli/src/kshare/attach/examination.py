@@ -37,7 +37,12 @@ class ExaminedCluster:
     config_file: Path | None
 
 
-def check_cluster(options: ExaminedCluster, console: Console, *, only_bad_news: bool = False) -> bool:
+def check_cluster(options: ExaminedCluster, console: Console) -> bool:
+    """As `can_work_with`, for `--check`."""
+    return asyncio.run(can_work_with(options, console))
+
+
+async def can_work_with(options: ExaminedCluster, console: Console, *, only_bad_news: bool = False) -> bool:
     """Examines the cluster, prints the findings, and returns whether kshare can work with it; CommandFailed.
 
     `only_bad_news`: warnings and refusals are printed.
@@ -56,7 +61,7 @@ def check_cluster(options: ExaminedCluster, console: Console, *, only_bad_news: 
         has_history=configs.boolean("kshare.delivery.history.enable"),
     )
     try:
-        diagnosis = asyncio.run(_examined(bootstrap, settings, examination))
+        diagnosis = await _examined(bootstrap, settings, examination)
     except (ConnectionLost, AuthenticationFailed) as error:
         raise CommandFailed(f"{error}{'' if configs.is_set(PROTOCOL) else NEEDS_CREDENTIALS}") from None
     shown = [each for each in diagnosis.findings if not only_bad_news or each.severity in BAD_NEWS]

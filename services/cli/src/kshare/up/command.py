@@ -1,9 +1,9 @@
 """The steps of `kshare up`.
 
-Check the configuration, lock the directory, pick the ports, create kshare's topics in an existing cluster if the roles
-use one, start the roles. When every role can serve and a client can
-connect, print the address and write the ready file. Wait for SIGTERM or SIGINT. Then stop the gateway, the leaders, the
-share coordinators and the coordinators, in this order.
+Check the configuration, lock the directory, pick the ports, start the roles. If they use an existing cluster, their
+processes load their programs, and wait until the cluster was examined (`kshare attach`) and kshare's topics are there.
+When every role can serve and a client can connect, print the address and write the ready file. Wait for SIGTERM or
+SIGINT. Then stop the gateway, the leaders, the share coordinators and the coordinators, in this order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,6 @@ from kshare.kafka_connection import read_metadata
 from kshare.up.certificates import certificate_properties, own_certificates
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
-from kshare.up.existing_cluster import prepare_cluster
 from kshare.up.metrics_plan import ALL_ROLES, plan_metrics
 from kshare.up.plan import (
     COORDINATOR,
@@ -41,13 +40,13 @@ from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
-from kshare_servicekit.existing_cluster import ENGINE, KAFKA
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls
 from kshare_servicekit.tls.to_upstream import PROTOCOL
 
-READY_POLL_S = 0.05
+READY_POLL_S = 0.02
 CONNECT_TIMEOUT_S = 5
 
 
@@ -66,8 +65,16 @@ class UpOptions:
     default_listen: str = LOCAL
 
 
-def run_up(options: UpOptions) -> None:
-    """Runs until SIGTERM or SIGINT; CommandFailed."""
+Examine = Callable[[], Awaitable[bool]]
+"""Whether kshare can work with the existing cluster; it says why not. CommandFailed."""
+
+
+class ClusterRefused(Exception):
+    """The examination of the existing cluster found something that kshare cannot work with, and said so."""
+
+
+def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
+    """Runs until SIGTERM or SIGINT; False at once if `examine` says that kshare cannot work. CommandFailed."""
     if options.ready_file is not None:
         _remove_stale(options.ready_file)
     listen = parse_address(options.listen or options.default_listen, what="--listen")
@@ -97,8 +104,10 @@ def run_up(options: UpOptions) -> None:
                 console.write(f"metrics of {name}: http://{address}/metrics")
             for warning in [*warnings, *_stores_left_out(directory, plan, configs)]:
                 console.write(f"warning: {warning}")
-            prepare_cluster(configs, console.write)
+            prepare = _preparation(configs, examine, console)
             if options.single_process:
+                if prepare is not None:
+                    asyncio.run(_completed(prepare))
                 from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 
                 configs, _ = load_configs(options.config_file, certificate_properties(certificates, COORDINATOR))
@@ -107,11 +116,37 @@ def run_up(options: UpOptions) -> None:
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     runner.run(_run(options, plan, SingleProcess(directory, plan, configs), console))
             else:
-                asyncio.run(_run(options, plan, RoleProcesses(directory, plan, console.write), console))
+                processes = RoleProcesses(directory, plan, console.write, waits=prepare is not None)
+                asyncio.run(_run(options, plan, processes, console, prepare))
+        except ClusterRefused:
+            return False
         finally:
             console.close()
     finally:
         directory.close()
+    return True
+
+
+Preparation = Callable[[], Awaitable[None]]
+
+
+def _preparation(configs: Configs, examine: Examine | None, console: Console) -> Preparation | None:
+    """What has to be done in an existing cluster before roles begin to work; None without a cluster."""
+    if KAFKA not in (configs.text(ENGINE), configs.text(METADATA_STORE)):
+        return None
+
+    async def prepare() -> None:
+        from kshare.up.existing_cluster import prepare_cluster  # loaded while the roles load
+
+        if examine is not None and not await examine():
+            raise ClusterRefused
+        await prepare_cluster(configs, console.write)
+
+    return prepare
+
+
+async def _completed(prepare: Preparation) -> None:
+    await prepare()
 
 
 def _with_metrics(options: UpOptions, plan: ClusterPlan) -> ClusterPlan:
@@ -199,20 +234,32 @@ class Roles(Protocol):
 
     async def start(self) -> None: ...
 
+    def go_on(self) -> None:
+        """Lets roles work that wait for the preparation of an existing cluster."""
+        ...
+
     async def stop(self) -> None: ...
 
 
-async def _run(options: UpOptions, plan: ClusterPlan, roles: Roles, console: Console) -> None:
+async def _run(
+    options: UpOptions, plan: ClusterPlan, roles: Roles, console: Console, prepare: Preparation | None = None
+) -> None:
+    """Runs the roles until a signal; they wait for `prepare`."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await roles.start()
-    ready = asyncio.create_task(_announce(options, plan, console, wait_for=roles.ready_files))
+    ready = asyncio.create_task(_get_ready(options, plan, roles, console, prepare))
+    is_refused = False
     try:
         await _until_stopped(stop, ready)
+    except ClusterRefused:
+        is_refused = True
+        raise
     finally:
         ready.cancel()
-        console.write("stopping")
+        if not is_refused:
+            console.write("stopping")
         await roles.stop()
         if options.ready_file is not None:
             options.ready_file.unlink(missing_ok=True)
@@ -226,6 +273,15 @@ async def _until_stopped(stop: asyncio.Event, ready: asyncio.Task[None]) -> None
         ready.result()
         await stopped
     stopped.cancel()
+
+
+async def _get_ready(
+    options: UpOptions, plan: ClusterPlan, roles: Roles, console: Console, prepare: Preparation | None
+) -> None:
+    if prepare is not None:
+        await prepare()
+    roles.go_on()
+    await _announce(options, plan, console, wait_for=roles.ready_files)
 
 
 async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, wait_for: Sequence[Path]) -> None:

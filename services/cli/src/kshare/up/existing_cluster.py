@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from kshare.failure import BAD_USE, CommandFailed
@@ -23,14 +22,14 @@ from kshare_upstream.port import OpenUpstream
 from kshare_upstream.sasl import AuthenticationFailed
 
 
-def prepare_cluster(configs: Configs, write_line: Callable[[str], None]) -> None:
+async def prepare_cluster(configs: Configs, write_line: Callable[[str], None]) -> None:
     """Creates kshare's own topics where roles use a cluster; CommandFailed."""
     if KAFKA not in (configs.text(ENGINE), configs.text(METADATA_STORE)):
         return
     try:
         open_upstream = upstream_opener(configs)
         assert open_upstream is not None
-        created = asyncio.run(_created(open_upstream, configs))
+        created = await _created(open_upstream, configs)
     except InvalidConfig as error:
         raise CommandFailed(str(error), BAD_USE) from None
     except (ConnectionLost, NotServed, AuthenticationFailed, Refused, WrongTopic) as error:

@@ -97,6 +97,9 @@ class SingleProcess:
             self._started.push_async_callback(node.stop, STOP_GRACE_MS)
             await node.start()
 
+    def go_on(self) -> None:
+        """Nothing waits: an existing cluster is prepared before the start."""
+
     async def stop(self) -> None:
         await self._started.aclose()
 

@@ -31,6 +31,8 @@ class ProcessPlan:
 
     name: str
     command: Sequence[str]
+    inherited: Sequence[int] = ()
+    """File descriptors that the process gets."""
 
 
 @dataclass(slots=True)
@@ -132,6 +134,7 @@ class SupervisedProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=self._plan.inherited,
                 limit=LONGEST_LINE_BYTES,
             )
         except OSError as error:
