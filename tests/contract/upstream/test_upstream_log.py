@@ -23,6 +23,7 @@ from kshare_wire.record_reading import open_records
 from kshare_wire.record_writing import BatchWriter
 from support.upstream.memory_upstream import MemoryUpstream
 from support.upstream.opened import IN_MEMORY, opened, run_with
+from support.wire.raw_batches import CODECS, plain_batch, record
 
 WINDOW_BYTES = 20_000
 LIMIT_S = 30
@@ -231,3 +232,41 @@ def test_aborted_records_are_left_out_for_readers_of_committed_ones(kafka: str, 
         assert found == expected
 
     run(kafka, body)
+
+
+async def reads_good_batches_only(reading: Reading, codec: str, count: int) -> None:
+    """Of three batches, the second one has a record whose length is wrong."""
+    records = b"".join(record(delta) for delta in range(count - 1))
+    good = plain_batch(records + record(count - 1), count=count, codec=codec)
+    bad = plain_batch(records + record(count - 1, length_added=1), count=count, codec=codec)
+    for batch in (good, bad, good):
+        await reading.partition.append(batch)
+    await reading.start()
+    arrived = asyncio.Event()
+    reading.log.add_listener(arrived.set)
+    found: list[int] = []
+    offset = 0
+    async with asyncio.timeout(LIMIT_S):
+        while offset < 3 * count:
+            arrived.clear()
+            part = read_slice(reading.log, offset, 1 << 20, read_committed=False)
+            if part is None:
+                await arrived.wait()
+            else:
+                found += [batch.base_offset for batch in part.batches]
+                offset = part.covered_end
+    assert found == [0, 2 * count]
+    (said,) = set(reading.problems)
+    assert f"the batch at offset {count} is archived for share groups" in said
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_share_groups_do_not_get_compressed_batches_that_no_consumer_can_read(bootstrap: str, codec: str) -> None:
+    """A broker stores them, and a consumer that finds one drops what it got with it."""
+    run(bootstrap, lambda reading: reads_good_batches_only(reading, codec, 3))
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_large_compressed_batches_are_checked_too(codec: str) -> None:
+    """On a thread, which the simulated brokers' loop does not have."""
+    run(IN_MEMORY, lambda reading: reads_good_batches_only(reading, codec, 60_000), window_limit_bytes=1 << 24)

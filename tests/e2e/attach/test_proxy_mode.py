@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kshare_core.errors import ErrorCode
 from support.clients.administration import read_from_earliest
+from support.clients.raw_kafka import produce_raw
 from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import COMMAND, KshareCluster
 from support.kafka.existing_cluster import ExistingCluster
 from support.kafka.java_clients import JavaClients, JavaRecord
 from support.kafka.tools import ToolRuns
+from support.wire.raw_batches import plain_batch, record
 
 RECORDS = 2_000
 DEADLINE_S = 60
@@ -222,6 +226,29 @@ def test_share_consumers_of_java_and_librdkafka_and_their_tools(clusters: tuple[
         assert "workers" not in tools.text("kafka-share-groups", "--list").split()
     finally:
         tools.close()
+
+
+def test_records_beside_a_batch_that_no_consumer_can_read_are_delivered(clusters: tuple[str, str, int]) -> None:
+    """Kafka stores wrong lengths of compressed records; a share consumer would drop all that it acquired with them."""
+    kshare, kafka, _ = clusters
+    create(kafka, "malformed", 1, 1)
+    read_from_earliest(kshare, "readers")
+    malformed = plain_batch(
+        record(0, length_added=1000) + record(1), count=2, codec="lz4", first_timestamp_ms=time.time_ns() // 1_000_000
+    )
+    leader = Consumer({"bootstrap.servers": kshare, "group.id": "unused"}).list_topics("malformed", DEADLINE_S)
+    address = leader.brokers[leader.topics["malformed"].partitions[0].leader]
+    with socket.create_connection((address.host, address.port), DEADLINE_S) as connection:
+        assert produce_raw(connection, "malformed", malformed) == ErrorCode.NONE
+    values = [b"%d" % number for number in range(100)]
+    produce(kshare, "malformed", values)
+    found: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    with ShareConsumer({"bootstrap.servers": kshare, "group.id": "readers"}) as consumer:
+        consumer.subscribe(["malformed"])
+        while len(found) < 100 and time.monotonic() < deadline:
+            found += [message.value() or b"" for message in consumer.poll(1.0) if message.error() is None]
+    assert sorted(found) == sorted(values)
 
 
 def test_a_broker_is_stopped_and_comes_back(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ class StoredBatch(NamedTuple):
     is_control: bool = False
     is_transactional: bool = False
     producer_id: int = -1
+    is_unreadable: bool = False
+    """Whether no consumer can read it; known of batches of an existing cluster only."""
 
     @property
     def length(self) -> int:

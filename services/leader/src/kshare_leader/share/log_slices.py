@@ -5,8 +5,8 @@
 - A slice has no control batches and, for read_committed groups, no batches of aborted transactions. The producer ids
   in the batch headers and the log's index of aborted transactions identify the latter; no batch is
   opened. Left-out offsets are archived like offsets removed by compaction.
-- A slice has no batches that consumers cannot read, which an older version may have stored (`log.old_batches`). A batch
-  that is not validated yet holds the end.
+- A slice has no batches that consumers cannot read, which an older version may have stored (`log.old_batches`), or an
+  existing cluster (`upstream.unreadable_batches`). A batch that is not validated yet holds the end.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ of the log (`examine`), during which it is not fetched.
 
 A leader may name a replica in this node's rack to fetch from (KIP-392); it is fetched from for PREFERRED_MS, or until
 an error. A log with an error is fetched again after a back-off.
+
+Compressed batches are checked before the logs get them (`unreadable_batches`); the lane waits for that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from typing import NamedTuple
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.upstream.problems import Problems
+from kshare_leader.upstream.unreadable_batches import UnreadableBatches
 from kshare_leader.upstream.upstream_log import NO_ID, UNREACHABLE, Fetched, FetchPosition, UpstreamLog
 from kshare_upstream.partition_log import FETCH, FETCH_BY_ID, LEADER_CHANGED, Refused
 from kshare_upstream.port import Upstream, UpstreamPartitionName
@@ -106,6 +109,7 @@ class LogFetcher:
         self._limits = limits
         self._problems = problems
         self._examine = examine
+        self._unreadable = UnreadableBatches()
         self._logs: dict[UpstreamPartitionName, UpstreamLog] = {}
         self._names: dict[bytes, str] = {}
         self._lanes: dict[_Lane, asyncio.Task[None]] = {}
@@ -151,6 +155,7 @@ class LogFetcher:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        self._unreadable.close()
 
     # Dispatching
 
@@ -294,7 +299,11 @@ class LogFetcher:
             for log in positions:
                 self._failed(log, problem)
             return
-        if not self._take(lane, positions, answer):
+        unreadable = {}
+        for at, partition in self._partitions(answer):
+            if found := await self._unreadable.find(_records_of(partition)):
+                unreadable[at] = found
+        if not self._take(lane, positions, answer, unreadable):
             await asyncio.sleep(EMPTY_PAUSE_MS / 1000)
 
     def _request(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition], wait_ms: int) -> FetchRequest:
@@ -321,27 +330,44 @@ class LogFetcher:
             rack_id=self._limits.client_rack,
         )
 
-    def _take(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition], answer: FetchResponse) -> bool:
-        """Hands the answer to the logs; returns whether it had records."""
-        has_records = False
+    def _partitions(self, answer: FetchResponse) -> Iterator[tuple[UpstreamPartitionName, PartitionData]]:
         for topic in answer.responses:
             name = topic.topic or self._names.get(topic.topic_id, "")
             for partition in topic.partitions:
-                log = self._logs.get(UpstreamPartitionName(name, partition.partition_index))
-                if log is None or log not in positions:
-                    continue
-                has_records |= any(partition.records or ())
-                try:
-                    self._take_one(lane, log, positions[log], partition)
-                except KafkaError as error:  # its records are damaged
-                    self._failed(log, str(error))
-                # Those that the limit of bytes left out come first next time.
-                if log in self._wanting:
-                    del self._wanting[log]
-                    self._wanting[log] = None
+                yield UpstreamPartitionName(name, partition.partition_index), partition
+
+    def _take(
+        self,
+        lane: _Lane,
+        positions: dict[UpstreamLog, FetchPosition],
+        answer: FetchResponse,
+        unreadable: Mapping[UpstreamPartitionName, Mapping[int, str]],
+    ) -> bool:
+        """Hands the answer to the logs; returns whether it had records."""
+        has_records = False
+        for at, partition in self._partitions(answer):
+            log = self._logs.get(at)
+            if log is None or log not in positions:
+                continue
+            has_records |= any(partition.records or ())
+            try:
+                self._take_one(lane, log, positions[log], partition, unreadable.get(at, {}))
+            except KafkaError as error:  # its records are damaged
+                self._failed(log, str(error))
+            # Those that the limit of bytes left out come first next time.
+            if log in self._wanting:
+                del self._wanting[log]
+                self._wanting[log] = None
         return has_records
 
-    def _take_one(self, lane: _Lane, log: UpstreamLog, position: FetchPosition, partition: PartitionData) -> None:
+    def _take_one(
+        self,
+        lane: _Lane,
+        log: UpstreamLog,
+        position: FetchPosition,
+        partition: PartitionData,
+        unreadable: Mapping[int, str],
+    ) -> None:
         code = partition.error_code
         if code == ErrorCode.NONE:
             diverging = partition.diverging_epoch
@@ -351,7 +377,10 @@ class LogFetcher:
             if partition.preferred_read_replica != NO_REPLICA:
                 until_s = asyncio.get_running_loop().time() + PREFERRED_MS / 1000
                 self._preferred[log.at] = partition.preferred_read_replica, until_s
-            log.take(_fetched(position.offset, partition), read_committed=lane.read_committed)
+            for offset, problem in unreadable.items():
+                text = "is archived for share groups, because no consumer can read it"
+                self._problems.happened(f"partition {log.at}", f"the batch at offset {offset} {text}: {problem}")
+            log.take(_fetched(position.offset, partition, unreadable), read_committed=lane.read_committed)
             self._succeeded(log)
             return
         is_from_replica = log.at in self._preferred
@@ -388,13 +417,18 @@ class LogFetcher:
         self._wake_later(self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
 
 
-def _fetched(offset: int, partition: PartitionData) -> Fetched:
+def _records_of(partition: PartitionData) -> bytes | memoryview:
     parts = partition.records or ()
+    return memoryview(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def _fetched(offset: int, partition: PartitionData, unreadable: Mapping[int, str]) -> Fetched:
     return Fetched(
         offset,
-        memoryview(parts[0]) if len(parts) == 1 else b"".join(parts),
+        _records_of(partition),
         partition.high_watermark,
         partition.last_stable_offset,
         partition.log_start_offset,
         [(each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()],
+        unreadable,
     )

@@ -6,7 +6,7 @@ it began; where it ended is said by its marker, a control batch in the log (Fetc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kshare_core.errors import KafkaError
@@ -32,11 +32,17 @@ class Piece:
     size_bytes: int = field(default=0)
 
 
-def piece_of(fetch_offset: int, records: bytes | memoryview, aborted: Iterable[tuple[int, int]] = ()) -> Piece | None:
+def piece_of(
+    fetch_offset: int,
+    records: bytes | memoryview,
+    aborted: Iterable[tuple[int, int]] = (),
+    unreadable: Collection[int] = (),
+) -> Piece | None:
     """The piece that a fetch from `fetch_offset` brought; None where it brought no whole batch.
 
-    `aborted` has producer id and first offset of each aborted transaction, as the broker told. KafkaError
-    CORRUPT_MESSAGE where the records are damaged. A last batch that was cut off by the fetch's limit is left out.
+    `aborted` has producer id and first offset of each aborted transaction, as the broker told. `unreadable` has the
+    base offsets of batches that no consumer can read. A last batch that was cut off by the fetch's limit is left out.
+    KafkaError CORRUPT_MESSAGE where the records are damaged.
     """
     view = memoryview(records)
     headers = list(_whole_headers(view))
@@ -48,6 +54,7 @@ def piece_of(fetch_offset: int, records: bytes | memoryview, aborted: Iterable[t
             header.is_control,
             header.is_transactional,
             header.producer_id,
+            header.base_offset in unreadable,
         )
         for header in headers
     ]

@@ -41,6 +41,10 @@ class Problems:
         """A subject is not used any more."""
         self._texts.pop(subject, None)
 
+    def happened(self, subject: str, text: str) -> None:
+        """Reports what is over already, and no problem of the subject from now on."""
+        self._say(f"{subject}: {text}")
+
     def texts(self) -> list[str]:
         """The current problems, at most SHOWN_LIMIT of them."""
         shown = [f"{subject}: {text}" for subject, text in list(self._texts.items())[:SHOWN_LIMIT]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -76,6 +76,8 @@ class Fetched:
     log_start_offset: int
     aborted: Sequence[tuple[int, int]] = ()
     """Producer id and first offset of each aborted transaction."""
+    unreadable: Collection[int] = ()
+    """Base offsets of batches that no consumer can read."""
 
 
 class _View:
@@ -100,8 +102,6 @@ class UpstreamLog:
     """Implements ports.ServedLog; `open` before use, which readers wait for with `refresh`."""
 
     has_brokers_epochs = True
-    validated_from = 0
-    """The cluster validated every record when it was appended."""
     size_bytes = 0
 
     def __init__(
@@ -124,6 +124,8 @@ class UpstreamLog:
         self.log_start_offset = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
+        self.validated_from = 0
+        """All batches are readable until one was found that is not."""
         self.is_closed = False
         self.leader_epochs: list[EpochEntry] = []
         self._encoded_leader_epochs: bytes | None = None
@@ -292,7 +294,7 @@ class UpstreamLog:
     # Reading
 
     def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
-        return ReadableBatches(list(batches), None)
+        return ReadableBatches([batch for batch in batches if not batch.is_unreadable], None)
 
     def read(
         self, fetch_offset: int, max_bytes: int, *, at_least_one: bool = True, read_committed: bool = False
@@ -363,13 +365,15 @@ class UpstreamLog:
         """Takes a broker's answer; KafkaError CORRUPT_MESSAGE where its records are damaged."""
         before = self.high_watermark, self.last_stable_offset
         self._start_at(fetched.log_start_offset)
-        piece = piece_of(fetched.fetch_offset, fetched.records, fetched.aborted)
+        piece = piece_of(fetched.fetch_offset, fetched.records, fetched.aborted, fetched.unreadable)
         # A broker looks up both offsets before it reads the records, and may answer with records beyond them (Kafka's
         # Partition.readRecords). All that consumers get is below them all the same.
         end_offset = piece.end_offset if piece is not None else 0
         self.high_watermark = max(self.high_watermark, fetched.high_watermark, end_offset)
         if read_committed:
             self.last_stable_offset = max(self.last_stable_offset, fetched.last_stable_offset, end_offset)
+        if fetched.unreadable:
+            self.validated_from = max(self.validated_from, end_offset)
         if piece is not None:
             view = self._views[read_committed]
             self._note_leader_epochs(piece)
