@@ -14,12 +14,12 @@ import pytest
 
 from kshare_rpc.generated.methods import WATCH_CATALOG
 from kshare_rpc.network import Method, Payload
-from support.simulation.cluster import COORDINATOR, Cluster, Shape
+from support.simulation.cluster import COORDINATOR, ENGINES, Cluster, shape_of
 from support.simulation.history import StateWritten
-from support.simulation.kafka_clients.admin import Admin
+from support.simulation.kafka_clients.admin import LATEST, Admin
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations import Call, Mutation
-from support.simulation.scripted import ScriptedConsumer, produce
+from support.simulation.scripted import ScriptedConsumer, ScriptedTopic
 
 GROUP, TOPIC, RECORDS = "G1", "orders", 20
 LEADER = "leader-1"
@@ -81,15 +81,17 @@ async def fetch_all(consumer: ScriptedConsumer) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("disturb", [nothing, cut_off, crash])
 @pytest.mark.parametrize("gateways", [1, 2])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_config_that_the_leader_has_not_seen_decides_where_a_group_begins(
-    disturb: Disturbance, gateways: int
+    disturb: Disturbance, gateways: int, engine: str
 ) -> None:
     async def main() -> None:
         await cluster.start()
-        client = cluster.client("admin")
-        admin = Admin(client)
-        metadata = await admin.create_topic(TOPIC, 1)
-        await produce(client, TOPIC, metadata, [f"v{offset}" for offset in range(RECORDS)])
+        topic = ScriptedTopic(cluster, TOPIC)
+        metadata = await topic.create()
+        await topic.produce([f"v{offset}" for offset in range(RECORDS)])
+        admin = Admin(cluster.client("admin"))
+        assert await admin.offset(TOPIC, 0, LATEST) == RECORDS, "the leader has the topic"
         catalog.is_here.clear()
         await admin.set_group_configs(GROUP, {"share.auto.offset.reset": "earliest"})
         consumer = ScriptedConsumer(cluster.client("consumer"), GROUP, "member")
@@ -101,7 +103,7 @@ def test_a_config_that_the_leader_has_not_seen_decides_where_a_group_begins(
 
     loop = VirtualLoop(time_limit=100)
     catalog = LateCatalog()
-    cluster = Cluster(loop, f"first start offset/{gateways}", Shape(gateways=gateways), catalog.mutation())
+    cluster = Cluster(loop, f"first start offset/{gateways}", shape_of(engine, gateways=gateways), catalog.mutation())
     loop.run(main())
     assert cluster.problems() == []
     written = [event.start_offset for event in cluster.history.events if isinstance(event, StateWritten)]

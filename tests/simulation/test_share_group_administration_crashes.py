@@ -41,13 +41,13 @@ from kshare_rpc.generated.methods import (
     SHARE_GROUP_HEARTBEAT,
 )
 from kshare_rpc.network import Method
-from support.simulation.cluster import COORDINATOR, Cluster, Shape
+from support.simulation.cluster import COORDINATOR, ENGINES, Cluster, shape_of
 from support.simulation.connections import ConnectionLost
 from support.simulation.kafka_clients.admin import Admin
-from support.simulation.kafka_clients.session import ClusterClient, TopicMetadata
+from support.simulation.kafka_clients.session import ClusterClient
 from support.simulation.loop import VirtualLoop
 from support.simulation.network import in_no_host
-from support.simulation.scripted import ScriptedConsumer, produce
+from support.simulation.scripted import ScriptedConsumer, ScriptedTopic
 
 GROUP, TOPIC = "G1", "orders"
 PARTITIONS = 2
@@ -131,15 +131,14 @@ class Scene:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.client = cluster.client("admin")
-        self.admin = Admin(self.client)
+        self._topic = ScriptedTopic(cluster, TOPIC, PARTITIONS)
         self._members = itertools.count(1)
-        self.metadata: TopicMetadata | None = None
 
     async def begin(self) -> None:
         await self._cluster.start()
-        self.metadata = await self.admin.create_topic(TOPIC, PARTITIONS)
-        await self.admin.set_group_configs(GROUP, GROUP_CONFIGS)
-        await produce(self.client, TOPIC, self.metadata, [f"v{offset}" for offset in range(RECORDS)])
+        await self._topic.create()
+        await Admin(self.client).set_group_configs(GROUP, GROUP_CONFIGS)
+        await self._topic.produce([f"v{offset}" for offset in range(RECORDS)])
 
     async def first_record(self) -> int:
         """What a new member is given first; it releases what it got, and leaves the group, not its session."""
@@ -161,10 +160,10 @@ class Scene:
         await consumer.leave()
 
     async def _read(self) -> tuple[Consumer, list[tuple[int, int, int]]]:
-        self.metadata = await self.admin.create_topic(TOPIC, PARTITIONS)
+        metadata = await self._topic.create()
         number = next(self._members)
         consumer = Consumer(self._cluster.client(f"consumer-{number}"), GROUP, f"member-{number}")
-        await consumer.join(TOPIC, self.metadata)
+        await consumer.join(TOPIC, metadata)
         for _ in range(ATTEMPTS):
             runs = await consumer.fetch(RECORDS, max_wait_ms=500)
             if runs:
@@ -267,9 +266,11 @@ STEPS = [
 ]
 
 
-def run(main: Callable[[Scene, Killer], Awaitable[None]], step: Step | None, victims: tuple[str, ...]) -> Killer:
+def run(
+    main: Callable[[Scene, Killer], Awaitable[None]], step: Step | None, victims: tuple[str, ...], engine: str
+) -> Killer:
     loop = VirtualLoop(time_limit=600)
-    cluster = Cluster(loop, f"{step} {victims}", Shape())
+    cluster = Cluster(loop, f"{step} {victims}", shape_of(engine))
     killer = Killer(step, victims)
     killer.cluster = cluster
     cluster.fabric.taps.append(killer.tap)
@@ -302,25 +303,28 @@ async def change_and_look(change: Change, scene: Scene, killer: Killer) -> None:
     assert await scene.first_record() == change.complete[1], "the leader does not serve the former state"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", CHANGES)
-def test_without_a_crash(name: str) -> None:
+def test_without_a_crash(name: str, engine: str) -> None:
     async def main(scene: Scene, killer: Killer) -> None:
         await change_and_look(CHANGES[name], scene, killer)
 
-    killer = run(main, None, ())
+    killer = run(main, None, (), engine)
     expected = {step for at, step in STEPS if at == name}
     assert expected <= set(killer.seen), "every step of the table is taken"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("victims", VICTIMS)
 @pytest.mark.parametrize(("name", "step"), STEPS, ids=str)
-def test_a_change_is_complete_or_undone(name: str, step: Step, victims: str) -> None:
+def test_a_change_is_complete_or_undone(name: str, step: Step, victims: str, engine: str) -> None:
     async def main(scene: Scene, killer: Killer) -> None:
         await change_and_look(CHANGES[name], scene, killer)
 
-    assert run(main, step, VICTIMS[victims]).has_killed
+    assert run(main, step, VICTIMS[victims], engine).has_killed
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("victims", VICTIMS)
 @pytest.mark.parametrize(
     "step",
@@ -332,7 +336,7 @@ def test_a_change_is_complete_or_undone(name: str, step: Step, victims: str) -> 
     ],
     ids=str,
 )
-def test_a_group_is_initialized_whichever_role_crashes(step: Step, victims: str) -> None:
+def test_a_group_is_initialized_whichever_role_crashes(step: Step, victims: str, engine: str) -> None:
     async def main(scene: Scene, killer: Killer) -> None:
         await scene.begin()
         killer.is_armed = True
@@ -340,4 +344,4 @@ def test_a_group_is_initialized_whichever_role_crashes(step: Step, victims: str)
         await scene.consume_all()
         assert await scene.start_offsets() == UNDONE
 
-    assert run(main, step, VICTIMS[victims]).has_killed
+    assert run(main, step, VICTIMS[victims], engine).has_killed

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kshare_core.states import AcknowledgeType, RecordState
-from support.simulation.cluster import Cluster, Shape
+from support.simulation.cluster import ENGINES, Cluster, shape_of
 from support.simulation.history import StateWritten
-from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
-from support.simulation.scripted import ScriptedConsumer, produce
+from support.simulation.scripted import ScriptedConsumer, ScriptedTopic
 
 GROUP, TOPIC = "G1", "orders"
 LOCK_DURATION_S = 3.0
@@ -33,20 +34,20 @@ EXPECTED = [
 
 async def act_it_out(cluster: Cluster) -> None:
     await cluster.start()
-    client = cluster.client("client")
-    metadata = await Admin(client).create_topic(TOPIC, 1)
-    assert await produce(client, TOPIC, metadata, [f"v{offset}" for offset in range(100)]) == 0
+    topic = ScriptedTopic(cluster, TOPIC)
+    metadata = await topic.create()
+    assert await topic.produce([f"v{offset}" for offset in range(100)]) == 0
     consumers = [ScriptedConsumer(cluster.client(f"consumer-{n}"), GROUP, f"member-{n}") for n in (1, 2, 3)]
     for consumer in consumers:
         await consumer.join(TOPIC, metadata)
     one, two, three = consumers
     assert await one.fetch(10) == [], "the group starts at the latest offset"
 
-    assert await produce(client, TOPIC, metadata, [f"v{offset}" for offset in range(100, 110)]) == 100
+    assert await topic.produce([f"v{offset}" for offset in range(100, 110)]) == 100
     assert await one.fetch(10) == [(100, 109, 1)]
     assert await one.acknowledge((100, 109), AcknowledgeType.ACCEPT) == 0
 
-    assert await produce(client, TOPIC, metadata, [f"v{offset}" for offset in range(110, 120)]) == 110
+    assert await topic.produce([f"v{offset}" for offset in range(110, 120)]) == 110
     assert await one.fetch(3) == [(110, 112, 1)]
     fetched_by_one = cluster.loop.time()
     await asyncio.sleep(1)
@@ -55,7 +56,7 @@ async def act_it_out(cluster: Cluster) -> None:
 
     assert await one.acknowledge((110, 110), AcknowledgeType.RELEASE) == 0
     assert await three.acknowledge((119, 119), AcknowledgeType.ACCEPT) == 0
-    assert await produce(client, TOPIC, metadata, ["v120"]) == 120
+    assert await topic.produce(["v120"]) == 120
     assert await one.fetch(2) == [(110, 110, 2), (120, 120, 1)]
 
     await asyncio.sleep(fetched_by_one + LOCK_DURATION_S + 0.2 - cluster.loop.time())
@@ -65,13 +66,14 @@ async def act_it_out(cluster: Cluster) -> None:
     assert await three.acknowledge((111, 112), AcknowledgeType.ACCEPT) == 0
 
 
-def test_the_worked_table() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_worked_table(engine: str) -> None:
     configs = {
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": str(int(LOCK_DURATION_S * 1000)),
     }
     loop = VirtualLoop(time_limit=60)
-    cluster = Cluster(loop, "worked table", Shape(configs=configs))
+    cluster = Cluster(loop, "worked table", shape_of(engine, configs=configs))
     loop.run(act_it_out(cluster))
     assert cluster.problems() == []
     written = [event for event in cluster.history.events if isinstance(event, StateWritten)]

@@ -6,7 +6,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from kio.serial import entity_reader
 from kshare_core.errors import ErrorCode as E
 from support.clients.good_client import MEASURED_S, SAMPLES_AT_LEAST, GoodClient, resident_bytes
 from support.clients.raw_kafka import read_frame
+from support.clusters.engines import upstream_of_tests
 from support.clusters.kshare_cluster import ROLES, KshareCluster
 from support.environment.memory_folder import memory_folder
 from support.gateway.harness import build, request_frame
@@ -62,17 +62,17 @@ def codes(answer: bytes) -> Counter[int]:
 
 
 @pytest.fixture
-def in_memory() -> Iterator[Path]:
-    with memory_folder() as folder:
-        yield folder
+def cluster() -> Iterator[KshareCluster]:
+    """In memory, and not started; a cluster behind it runs until the end."""
+    with memory_folder() as folder, upstream_of_tests(folder / "upstream", {}) as upstream:
+        yield KshareCluster(folder, upstream=upstream)
 
 
 @pytest.mark.quiet
-def test_a_good_client_beside_an_attack_on_the_catalog(in_memory: Path) -> None:
+def test_a_good_client_beside_an_attack_on_the_catalog(cluster: KshareCluster) -> None:
     """The three requests that ended the cluster once, then more than the budget takes; then restarts with it full."""
     large = [alteration(f"{each}-{number}-".ljust(32_000, "g") for number in range(1_500)) for each in range(3)]
     many = [alteration(f"{each}-{number}-".ljust(ID_BYTES, "g") for number in range(5_000)) for each in range(15)]
-    cluster = KshareCluster(in_memory)
     with cluster, GoodClient(cluster.bootstrap) as client:
         before = {role: resident_bytes(cluster.role_pid(role)) for role in ROLES}
         with client.measured() as attacked:

@@ -1,5 +1,7 @@
 """Idempotent producers while their leader is stopped, killed and started: nothing is lost, nothing is stored twice.
 
+In front of an existing cluster it is the gateway, which they reach the cluster through.
+
 librdkafka begins a new producer epoch where it believes that requests came out of order, and what was stored without
 an answer is stored again then; so no batch of the log may have an epoch above 0.
 """
@@ -20,6 +22,7 @@ from support.clients.administration import create_topic
 from support.clients.delivery import wait_for
 from support.clients.raw_records import fetch_raw
 from support.clients.several_coordinator_load import Load
+from support.clusters.engines import is_attached, settings_of_roles
 from support.clusters.restarted_roles import RestartedRoles
 
 INTERVAL_S = 0.002
@@ -78,11 +81,14 @@ def wait_for_more(producers: Sequence[SteadyProducing]) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_leader_that_comes_back(tmp_path: Path) -> None:
-    with RestartedRoles(tmp_path, {}, share_coordinators=1, gateways=1) as cluster:
+    with (
+        settings_of_roles(tmp_path / "upstream") as of_engine,
+        RestartedRoles(tmp_path / "roles", of_engine, share_coordinators=1, gateways=1) as cluster,
+    ):
         (bootstrap,) = cluster.bootstraps
         create_topic(bootstrap, "orders", PARTITIONS)
         producers = [SteadyProducing(bootstrap, "orders") for _ in range(PRODUCERS)]
-        leader = cluster.roles["leader-1"]
+        leader = cluster.roles["gateway-1" if is_attached() else "leader-1"]
         with ExitStack() as entered:
             for producer in producers:
                 entered.enter_context(producer)

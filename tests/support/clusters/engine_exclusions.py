@@ -33,6 +33,9 @@ KAFKA_ALONE = "kafka"
 """The parameter of a test that runs on kshare, and on Apache Kafka 4.3.1 for comparison."""
 STATE_TOPIC = "tests/e2e/share/test_state_topic.py"
 OWN_TOPICS = "kshare's topics are no internal topics of the cluster"
+QUOTAS = "the cluster's quotas hold for what it answers itself, so for no share fetches"
+ADDRESSES = "the cluster sees the address of kshare only"
+STORED_THERE = "the cluster stores what it accepts; compressed batches are checked before share groups get them"
 COMPARED = "what is relayed has the versions and errors of Apache Kafka 3.9.1, and this compares with 4.3.1"
 
 
@@ -51,6 +54,9 @@ CONSUMER_GROUP_TOOL = "tests/e2e/kafka_tools/test_consumer_groups.py"
 GROUP_TOOL = "tests/e2e/kafka_tools/test_groups.py"
 CLASSIC = "tests/e2e/groups/test_classic_like_kafka.py"
 OFFSETS = "tests/e2e/offsets/test_committed_offsets.py"
+QUOTAS_OF_CLIENTS = "tests/e2e/security/test_quotas.py"
+PRODUCED = "tests/e2e/records/test_produced_batches_like_kafka.py"
+HOSTILE = "tests/e2e/attacks/test_hostile_batches.py"
 
 EXCLUSIONS = (
     Exclusion("tests/e2e/failures/test_failing_disk.py", BOTH, ON_DISK),
@@ -77,10 +83,12 @@ EXCLUSIONS = (
         BOTH,
         "the cluster has the other groups, and a share group may have the id of one",
     ),
-    Exclusion("tests/e2e/records/test_log_housekeeping.py", BOTH, OF_THE_CLUSTER),
-    Exclusion("tests/e2e/records/test_produced_batches_like_kafka.py", BOTH, OF_THE_CLUSTER),
-    Exclusion("tests/e2e/attacks/test_hostile_batches.py", BOTH, OF_THE_CLUSTER),
-    Exclusion("tests/e2e/records/test_idempotent_producers.py", BOTH, OF_THE_CLUSTER),
+    Exclusion("tests/e2e/records/test_log_housekeeping.py", SHARE, OF_THE_CLUSTER),
+    Exclusion(f"{PRODUCED}::test_what_kafka_stores_and_no_consumer_can_read_is_refused", PROXY, STORED_THERE),
+    Exclusion(PRODUCED, SHARE, OF_THE_CLUSTER),
+    Exclusion(f"{HOSTILE}::test_records_beside_a_malformed_batch_of_an_older_version_are_delivered", PROXY, ON_DISK),
+    Exclusion(HOSTILE, SHARE, OF_THE_CLUSTER),
+    Exclusion("tests/e2e/records/test_idempotent_producers.py", SHARE, OF_THE_CLUSTER),
     Exclusion("tests/e2e/admin/test_configs_like_kafka.py", BOTH, COMPARED, OLD),
     Exclusion("tests/e2e/admin/test_errors_like_kafka.py", BOTH, COMPARED, OLD),
     Exclusion("tests/e2e/admin/test_topic_errors_like_kafka.py", BOTH, COMPARED, OLD),
@@ -95,6 +103,8 @@ EXCLUSIONS = (
         PROXY,
         BROKERS_CONFIGS,
     ),
+    Exclusion(f"{QUOTAS_OF_CLIENTS}::test_rates_hold_for_one_client_and_for_twenty[a share", PROXY, QUOTAS),
+    Exclusion(f"{QUOTAS_OF_CLIENTS}::test_connections_of_an_address_are_limited", PROXY, ADDRESSES),
     Exclusion(f"{TOPIC_TOOL}::test_create_what_is_there", BOTH, NO_STATE_TOPIC),
     Exclusion(f"{TOPIC_TOOL}::test_list", BOTH, OWN_TOPICS),
     Exclusion(f"{TOPIC_TOOL}::test_describe_internal_topics", BOTH, NO_STATE_TOPIC),

@@ -41,7 +41,7 @@ COORDINATOR = "coordinator-1"
 OBSERVER = "observer"
 
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
-EMBEDDED, KAFKA = "embedded", "kafka"
+ENGINES = EMBEDDED, KAFKA = "embedded", "kafka"
 KAFKA_CONFIGS = {"kshare.engine": KAFKA, "kshare.metadata.store": KAFKA}
 
 
@@ -73,6 +73,11 @@ class Shape:
             of_engine = {**KAFKA_CONFIGS, "kshare.upstream.bootstrap.servers": brokers}
         configs, _ = process_configs({**self.configs, **of_engine})
         return configs
+
+
+def shape_of(engine: str, **others: Any) -> Shape:
+    """A shape with this engine; an existing cluster has three brokers. `others` as in Shape."""
+    return Shape(engine=engine, brokers=3 if engine == KAFKA else 0, **others)
 
 
 def _settings(role: str, number: int, shape: Shape, configs: Configs) -> Any:

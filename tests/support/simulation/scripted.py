@@ -15,8 +15,10 @@ from kio.schema.share_fetch.v2 import response as fetch_response
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat_request
 from kio.schema.share_group_heartbeat.v1 import response as heartbeat_response
 
+from support.simulation.cluster import KAFKA, Cluster
 from support.simulation.history import Run
 from support.simulation.hosts import EPOCH_MS
+from support.simulation.kafka_clients.admin import Admin
 from support.simulation.kafka_clients.protocol import build_batch, milliseconds
 from support.simulation.kafka_clients.session import ClusterClient, TopicMetadata
 
@@ -24,6 +26,8 @@ RECORD_LIMIT = 1
 """ShareAcquireMode: exactly as many records as max_records allows."""
 
 ATTEMPTS = 100
+ARRIVED_WITHIN_S = 0.3
+"""Leaders in front of an existing cluster get records with their next Fetch."""
 
 
 class ScriptedConsumer:
@@ -106,6 +110,31 @@ class ScriptedConsumer:
         assert answer.error_code == 0, answer
         self._epoch += 1
         return answer
+
+
+class ScriptedTopic:
+    """A topic of a scenario, on either engine: records go to what has the logs, consumers to the gateways."""
+
+    def __init__(self, cluster: Cluster, name: str, partitions: int = 1) -> None:
+        self.name = name
+        self._partitions = partitions
+        self._gateways = Admin(cluster.client("admin"))
+        self._is_kafka = cluster.shape.engine == KAFKA
+        self._log_client = cluster.log_client("log-admin" if self._is_kafka else "admin")
+        self._logs: TopicMetadata | None = None
+
+    async def create(self) -> TopicMetadata:
+        """What gateways say of the topic; it is there already when this is called again."""
+        self._logs = await Admin(self._log_client).create_topic(self.name, self._partitions)
+        return await self._gateways.create_topic(self.name, self._partitions)
+
+    async def produce(self, values: Sequence[str]) -> int:
+        """One batch to partition 0; its base offset. Leaders have the records then."""
+        assert self._logs is not None
+        base_offset = await produce(self._log_client, self.name, self._logs, values)
+        if self._is_kafka:
+            await asyncio.sleep(ARRIVED_WITHIN_S)
+        return base_offset
 
 
 async def produce(client: ClusterClient, topic: str, metadata: TopicMetadata, values: Sequence[str]) -> int:
