@@ -36,6 +36,7 @@ OWN_TOPICS = "kshare's topics are no internal topics of the cluster"
 QUOTAS = "the cluster's quotas hold for what it answers itself, so for no share fetches"
 ADDRESSES = "the cluster sees the address of kshare only"
 STORED_THERE = "the cluster stores what it accepts; compressed batches are checked before share groups get them"
+BROKERS_WORK = "brokers open the batches that are produced, and finish requests of clients that have gone"
 COMPARED = "what is relayed has the versions and errors of Apache Kafka 3.9.1, and this compares with 4.3.1"
 
 
@@ -87,7 +88,9 @@ EXCLUSIONS = (
     Exclusion(f"{PRODUCED}::test_what_kafka_stores_and_no_consumer_can_read_is_refused", PROXY, STORED_THERE),
     Exclusion(PRODUCED, SHARE, OF_THE_CLUSTER),
     Exclusion(f"{HOSTILE}::test_records_beside_a_malformed_batch_of_an_older_version_are_delivered", PROXY, ON_DISK),
+    Exclusion(f"{HOSTILE}::test_a_good_client_beside_batches_of_millions_of_records", PROXY, BROKERS_WORK),
     Exclusion(HOSTILE, SHARE, OF_THE_CLUSTER),
+    Exclusion("tests/e2e/attacks/test_gateway.py::test_arrays_of_200_000_elements", PROXY, BROKERS_WORK),
     Exclusion("tests/e2e/records/test_idempotent_producers.py", SHARE, OF_THE_CLUSTER),
     Exclusion("tests/e2e/admin/test_configs_like_kafka.py", BOTH, COMPARED, OLD),
     Exclusion("tests/e2e/admin/test_errors_like_kafka.py", BOTH, COMPARED, OLD),
