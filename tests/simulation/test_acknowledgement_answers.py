@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from support.simulation.cluster import ENGINES, KAFKA
 from support.simulation.faults import Fault
 from support.simulation.moving_partitions import HOSTS, SLOW_S, MovingRun, check, moving_plan
 from support.simulation.scenario import SeedRun
@@ -29,8 +32,12 @@ class SlowStateWrites(SeedRun):
         await super()._let_faults_happen()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("host", ["leader-1", "gateway-1", SHARE_COORDINATOR])
-def test_while_nodes_are_stopped(host: str) -> None:
+def test_while_nodes_are_stopped(host: str, engine: str) -> None:
     faults = [Fault(0.5 + number, "stop", (host,), duration=0.2) for number in range(5)]
-    outcome = SlowStateWrites(moving_plan(4, fault_seconds=6.0), faults=faults).run()
+    plan = moving_plan(4, fault_seconds=6.0)
+    if engine == KAFKA:
+        plan = replace(plan, shape=replace(plan.shape, engine=KAFKA, brokers=3))
+    outcome = SlowStateWrites(plan, faults=faults).run()
     assert not outcome.failed, outcome.report()

@@ -33,7 +33,7 @@ KAFKA_ALONE = "kafka"
 """The parameter of a test that runs on kshare, and on Apache Kafka 4.3.1 for comparison."""
 STATE_TOPIC = "tests/e2e/share/test_state_topic.py"
 OWN_TOPICS = "kshare's topics are no internal topics of the cluster"
-QUOTAS = "the cluster's quotas hold for what it answers itself, so for no share fetches"
+THROTTLED_THERE = "the cluster throttles, by means over its windows; it does not know of share fetches"
 ADDRESSES = "the cluster sees the address of kshare only"
 STORED_THERE = "the cluster stores what it accepts; compressed batches are checked before share groups get them"
 BROKERS_WORK = "brokers open the batches that are produced, and finish requests of clients that have gone"
@@ -106,7 +106,7 @@ EXCLUSIONS = (
         PROXY,
         BROKERS_CONFIGS,
     ),
-    Exclusion(f"{QUOTAS_OF_CLIENTS}::test_rates_hold_for_one_client_and_for_twenty[a share", PROXY, QUOTAS),
+    Exclusion(f"{QUOTAS_OF_CLIENTS}::test_rates_hold_for_one_client_and_for_twenty", PROXY, THROTTLED_THERE),
     Exclusion(f"{QUOTAS_OF_CLIENTS}::test_connections_of_an_address_are_limited", PROXY, ADDRESSES),
     Exclusion(f"{TOPIC_TOOL}::test_create_what_is_there", BOTH, NO_STATE_TOPIC),
     Exclusion(f"{TOPIC_TOOL}::test_list", BOTH, OWN_TOPICS),
