@@ -120,13 +120,14 @@ def attach(
     First it examines the cluster: warnings are printed, and the exit code is 1 if kshare cannot work with it. A topic
     of kshare's is made, written and deleted again for that. Runs until Ctrl-C.
     """
-    from kshare.attach.command import AttachOptions, run_attach
-    from kshare.attach.examination import ExaminedCluster, check_cluster
-    from kshare.output import stdout_console
-
     if check:
+        from kshare.attach.examination import ExaminedCluster, check_cluster
+        from kshare.output import stdout_console
+
         can_work = check_cluster(ExaminedCluster(bootstrap, config), stdout_console())
     else:
+        from kshare.attach.command import AttachOptions, run_attach
+
         options = AttachOptions(
             bootstrap=bootstrap,
             config_file=config,
@@ -138,7 +139,7 @@ def attach(
             single_process=single_process,
             metrics_listen=metrics_listen,
         )
-        can_work = run_attach(options, stdout_console())
+        can_work = run_attach(options)
     if not can_work:
         raise typer.Exit(1)
 

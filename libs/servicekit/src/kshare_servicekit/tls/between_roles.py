@@ -11,10 +11,10 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_rpc.exchange_tls import ExchangeTls
-from kshare_servicekit.logs import structlog
 from kshare_servicekit.properties import parse_properties
 
 CONFIG_VARIABLES = ("KSHARE_CONFIG", "KSHARE_CONFIG_SECRET")
@@ -29,7 +29,6 @@ _STORE_CONFIGS = (
     "kshare.rpc.ssl.truststore.password",
 )
 _PREFIX = "kshare.rpc."
-_log = structlog.stdlib.get_logger("kshare")
 
 
 class _NewestContext(ssl.SSLContext):
@@ -138,9 +137,15 @@ class _RenewedPair:
     def _renew(self) -> None:
         try:
             if self._tls.renew():
-                _log.info("loaded new certificates for connections between roles")
+                _logger().info("loaded new certificates for connections between roles")
         except InvalidConfig as problem:
-            _log.error(
+            _logger().error(
                 "keeping the former certificates for connections between roles, the new ones are invalid",
                 reason=str(problem),
             )
+
+
+def _logger() -> Any:
+    from kshare_servicekit.logs import structlog  # commands that call roles log nothing
+
+    return structlog.stdlib.get_logger("kshare")

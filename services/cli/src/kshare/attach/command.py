@@ -11,8 +11,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from kshare.command_options import ATTACHED
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.command import UpOptions, load_configs, run_up
@@ -40,15 +38,18 @@ class AttachOptions:
     metrics_listen: str | None
 
 
-def run_attach(options: AttachOptions, console: Console) -> bool:
+def run_attach(options: AttachOptions) -> bool:
     """Runs until SIGTERM or SIGINT; False at once if kshare cannot work with the cluster. CommandFailed."""
     _check_mode(options)
     with tempfile.TemporaryDirectory(prefix="kshare-attach-") as folder:
         data_dir = Path(folder, "run") if options.data_dir is None else options.data_dir
 
         async def examine() -> bool:
-            from kshare.attach.examination import ExaminedCluster, can_work_with  # loaded while the roles load
+            # These are loaded while the roles load.
+            from kshare.attach.examination import ExaminedCluster, can_work_with
+            from kshare.output import stdout_console
 
+            console = stdout_console()
             if not await can_work_with(
                 ExaminedCluster(options.bootstrap, options.config_file), console, only_bad_news=True
             ):
