@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,9 +13,11 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import topic_id_text
+from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.request_context import ConnectionMustClose
 from kshare_gateway.upstream.proxy_mode import proxy_routes
+from kshare_gateway.upstream.relaying_connection import SEND_BUFFER_BYTES
 from kshare_gateway.upstream.routes import Routes
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_upstream.cluster import Cluster
@@ -232,6 +235,34 @@ def test_a_client_that_does_not_read_stops_the_reading_from_the_broker() -> None
         client.connection.resume_writing()
         await asyncio.gather(*answers)
         assert seen < 60 and client.answered == list(range(60))
+
+    run(scenario)
+
+
+def test_the_kernel_holds_little_for_a_client_that_does_not_read() -> None:
+    """As a broker's: its socket's send buffer does not grow."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: bytes(1 << 20)
+        connections: list[ClientConnection] = []
+
+        def accept() -> ClientConnection:
+            connections.append(harness.node.new_connection())
+            return connections[-1]
+
+        server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(server.sockets[0].getsockname())
+            client.sendall(b"".join(framed(header(ApiKey.HEARTBEAT, 4, number)) for number in range(20)))
+            await until(lambda: bool(connections) and connections[0].unsent_bytes() > 0)
+            transport = connections[0]._transport
+            assert transport is not None
+            kept = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            transport.abort()
+        assert kept == 2 * SEND_BUFFER_BYTES, "Linux doubles what it is told"
+        await until(lambda: connections[0]._is_closed)
+        server.close()
 
     run(scenario)
 

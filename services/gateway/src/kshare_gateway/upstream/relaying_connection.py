@@ -5,10 +5,13 @@ memory budget. A relayed frame is not decoded, save the header's first fields. I
 
 A relayed request whose response has records begins only when no request is under way that this gateway answers. So
 when its response arrives, it is the client's next one, and it is passed on as it comes: a gateway never holds it.
+What a client does not read is held by the kernel, at most SEND_BUFFER_BYTES and as much again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import Any, cast
 
 from kshare_core.errors import KafkaError
@@ -23,6 +26,8 @@ from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import Buffer, MalformedRequest, Request, Response
 
 AUTHENTICATION = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+SEND_BUFFER_BYTES = 102_400
+"""Of a client's socket, as socket.send.buffer.bytes of Kafka's brokers; Linux would let it grow to 4 MiB."""
 REPETITIONS = 3
 """Limit of the runs of a handler that needs permissions which its request does not name."""
 
@@ -46,6 +51,11 @@ class RelayingConnection(ClientConnection):
             limit = min(front.maximum_message_bytes, environment.maximum_frame_length)
             self._frames.set_limits(limit, "sasl.server.max.receive.size")
         self.relay = self._relay = ClientRelay(front, self, broker_id)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if (client := transport.get_extra_info("socket")) is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        super().connection_made(transport)
 
     def pause_writing(self) -> None:
         super().pause_writing()
