@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.clusters.engines import protocols_of_groups
 from support.kafka.tools import Printed, ToolPair, any_order
 
 PRODUCER, CONSUMER = "kafka-console-producer", "kafka-console-consumer"
@@ -113,7 +114,7 @@ def test_one_partition(pair: ToolPair, one_partition: str, options: tuple[str, .
 
 
 def test_a_group_goes_on_where_it_was(pair: ToolPair, one_partition: str) -> None:
-    for protocol in ("classic", "consumer"):
+    for protocol in protocols_of_groups():
         group = f"{one_partition}-{protocol}"
         of = ("--command-property", f"group.protocol={protocol}")
         assert consume(pair, one_partition, "--max-messages", "2", *of, group=group).has("Processed a total of 2 ")
@@ -123,10 +124,16 @@ def test_a_group_goes_on_where_it_was(pair: ToolPair, one_partition: str) -> Non
 
 def test_several_topics(pair: ToolPair, topic: str, one_partition: str) -> None:
     reading = ("--from-beginning", "--max-messages", "7", "--timeout-ms", "20000")
-    for protocol in ("classic", "consumer"):
+    for protocol in protocols_of_groups():
         of = ("--group", f"{topic}-{protocol}", "--command-property", f"group.protocol={protocol}")
         printed = pair.same(CONSUMER, "--include", f"{topic}(-one)?", *reading, *of, view=any_order)
         assert {"1", "4", "first", "third"} <= set(printed.lines)
+
+
+def test_internal_topics_are_in_no_pattern(pair: ToolPair, topic: str) -> None:
+    reading = ("--from-beginning", "--timeout-ms", "4000", "--group", f"{topic}-pattern")
+    printed = pair.same(CONSUMER, "--include", f"{topic}|__.*", *reading, view=any_order)
+    assert printed.has("Processed a total of 4 messages")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,7 @@ def test_topics_and_partitions_that_are_not_there(pair: ToolPair, one_partition:
     pair.same(CONSUMER, "--topic", one_partition, "--partition", "5", "--offset", "0", *timeout)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", protocols_of_groups())
 def test_internal_topics(pair: ToolPair, name: str, protocol: str) -> None:
     """`__share_group_state` has what Kafka's has; committed offsets are no records here, and a reader is told so."""
     formatter = ("--formatter", f"{FORMATTERS}group.share.ShareGroupStateMessageFormatter")

@@ -15,42 +15,42 @@ EVERYTHING = [
 
 
 @pytest.fixture
-def topic(pair: ToolPair, name: str) -> str:
-    pair.create_topic(name)
+def topic(share_pair: ToolPair, name: str) -> str:
+    share_pair.create_topic(name)
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
-    pair.same("kafka-console-producer", "--topic", name, *keyed, typed="a:one\nb:two\nc:three\n")
+    share_pair.same("kafka-console-producer", "--topic", name, *keyed, typed="a:one\nb:two\nc:three\n")
     return name
 
 
-def share(pair: ToolPair, topic: str, group: str, *options: str, count: int = 3) -> Printed:
+def share(share_pair: ToolPair, topic: str, group: str, *options: str, count: int = 3) -> Printed:
     """So many records by a group that begins at the earliest one."""
-    pair.same("kafka-configs", "--alter", "--group", group, "--add-config", "share.auto.offset.reset=earliest")
+    share_pair.same("kafka-configs", "--alter", "--group", group, "--add-config", "share.auto.offset.reset=earliest")
     reading = ("--topic", topic, "--group", group, "--max-messages", str(count), "--timeout-ms", "20000")
-    return pair.same(TOOL, *reading, *options, view=any_order)
+    return share_pair.same(TOOL, *reading, *options, view=any_order)
 
 
-def test_what_is_accepted_is_gone(pair: ToolPair, topic: str) -> None:
-    printed = share(pair, topic, f"{topic}-g")
+def test_what_is_accepted_is_gone(share_pair: ToolPair, topic: str) -> None:
+    printed = share(share_pair, topic, f"{topic}-g")
     assert printed.lines[:3] == ("one", "two", "three")
     assert printed.has("Processed a total of 3 messages")
-    rest = pair.same(TOOL, "--topic", topic, "--group", f"{topic}-g", "--timeout-ms", "1500")
+    rest = share_pair.same(TOOL, "--topic", topic, "--group", f"{topic}-g", "--timeout-ms", "1500")
     assert rest.has("Processed a total of 0 messages")
 
 
-def test_released_records_come_again_and_rejected_ones_do_not(pair: ToolPair, topic: str) -> None:
+def test_released_records_come_again_and_rejected_ones_do_not(share_pair: ToolPair, topic: str) -> None:
     group = f"{topic}-g"
-    assert share(pair, topic, group, "--release", *EVERYTHING).has("Delivery:1")
-    again = share(pair, topic, group, "--reject", *EVERYTHING)
+    assert share(share_pair, topic, group, "--release", *EVERYTHING).has("Delivery:1")
+    again = share(share_pair, topic, group, "--reject", *EVERYTHING)
     assert again.has("Delivery:2") and not again.has("Delivery:1")
-    rest = pair.same(TOOL, "--topic", topic, "--group", group, "--timeout-ms", "1500")
+    rest = share_pair.same(TOOL, "--topic", topic, "--group", group, "--timeout-ms", "1500")
     assert rest.has("Processed a total of 0 messages")
 
 
-def test_all_that_can_be_printed_of_a_record(pair: ToolPair, topic: str) -> None:
-    printed = share(pair, topic, f"{topic}-g", *EVERYTHING)
+def test_all_that_can_be_printed_of_a_record(share_pair: ToolPair, topic: str) -> None:
+    printed = share(share_pair, topic, f"{topic}-g", *EVERYTHING)
     assert any(line.startswith("Partition:0 Offset:0 Delivery:1 Epoch:") for line in printed.lines), printed
     other = ("--formatter-property", "print.key=true", "--formatter-property", "key.separator=#")
-    assert share(pair, topic, f"{topic}-h", *other).lines[:3] == ("a#one", "b#two", "c#three")
+    assert share(share_pair, topic, f"{topic}-h", *other).lines[:3] == ("a#one", "b#two", "c#three")
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_all_that_can_be_printed_of_a_record(pair: ToolPair, topic: str) -> None
     ],
     ids=" ".join,
 )
-def test_ways_to_consume(pair: ToolPair, topic: str, options: tuple[str, ...]) -> None:
-    assert share(pair, topic, f"{topic}-g", *options).exit_code == 0
+def test_ways_to_consume(share_pair: ToolPair, topic: str, options: tuple[str, ...]) -> None:
+    assert share(share_pair, topic, f"{topic}-g", *options).exit_code == 0
 
 
-def test_from_the_latest_offset_there_is_nothing(pair: ToolPair, topic: str) -> None:
-    printed = pair.same(TOOL, "--topic", topic, "--group", f"{topic}-late", "--timeout-ms", "1500")
+def test_from_the_latest_offset_there_is_nothing(share_pair: ToolPair, topic: str) -> None:
+    printed = share_pair.same(TOOL, "--topic", topic, "--group", f"{topic}-late", "--timeout-ms", "1500")
     assert printed.has("Processed a total of 0 messages")
 
 
@@ -84,19 +84,19 @@ def test_from_the_latest_offset_there_is_nothing(pair: ToolPair, topic: str) -> 
     ],
     ids=" ".join,
 )
-def test_commands_that_are_wrong(pair: ToolPair, wrong: tuple[str, ...]) -> None:
-    assert pair.same(TOOL, *wrong).exit_code == 1
+def test_commands_that_are_wrong(share_pair: ToolPair, wrong: tuple[str, ...]) -> None:
+    assert share_pair.same(TOOL, *wrong).exit_code == 1
 
 
-def test_a_topic_that_does_not_exist(pair: ToolPair, name: str) -> None:
-    pair.same(TOOL, "--topic", name, "--group", f"{name}-g", "--timeout-ms", "1500")
+def test_a_topic_that_does_not_exist(share_pair: ToolPair, name: str) -> None:
+    share_pair.same(TOOL, "--topic", name, "--group", f"{name}-g", "--timeout-ms", "1500")
 
 
-def test_the_id_of_a_consumer_group(pair: ToolPair, topic: str) -> None:
+def test_the_id_of_a_consumer_group(share_pair: ToolPair, topic: str) -> None:
     """A share group cannot have it, nor the reverse."""
     group = f"{topic}-consumer"
     reading = ("--topic", topic, "--group", group, "--timeout-ms", "20000", "--max-messages", "1")
     of = ("--from-beginning", "--command-property", "group.protocol=consumer")
-    pair.same("kafka-console-consumer", *reading, *of, view=any_order)
-    refused = pair.same(TOOL, "--topic", topic, "--group", group, "--timeout-ms", "5000")
+    share_pair.same("kafka-console-consumer", *reading, *of, view=any_order)
+    refused = share_pair.same(TOOL, "--topic", topic, "--group", group, "--timeout-ms", "5000")
     assert refused.has("Processed a total of 0 messages") or refused.exit_code == 1

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 
 from support.clients.delivery import produce, wait_for
 from support.clusters.engines import protocols_of_groups
-from support.kafka.tools import Printed, ToolPair, about, any_order, without
+from support.kafka.tools import Printed, ToolPair, about, any_order, no_such_group, without
 
 TOOL = "kafka-consumer-groups"
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -160,7 +160,7 @@ def test_share_groups_are_no_consumer_groups(pair: ToolPair) -> None:
 
 def test_what_does_not_exist(pair: ToolPair) -> None:
     for options in ((), ("--members",), ("--state",), ("--offsets", "--verbose")):
-        assert pair.same(TOOL, "--describe", "--group", "missing", *options).has("GroupIdNotFoundException")
+        assert pair.same(TOOL, "--describe", "--group", "missing", *options).has(no_such_group())
 
 
 @pytest.mark.parametrize("pattern", ["g.*", "g(", "[a-z]+-(one|two)"])

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from support.clients.delivery import wait_for
+from support.clusters.engines import protocols_of_groups
 from support.kafka.tools import Printed, ToolPair
 
 PRODUCE, CONSUME, SHARE = "kafka-producer-perf-test", "kafka-consumer-perf-test", "kafka-share-consumer-perf-test"
@@ -50,11 +51,15 @@ def topic(pair: ToolPair, name: str) -> str:
 @pytest.fixture
 def full_topic(pair: ToolPair, topic: str) -> str:
     """3,000 records of 200 bytes."""
+    fill(pair, topic)
+    return topic
+
+
+def fill(pair: ToolPair, topic: str) -> None:
     of = ("--topic", topic, "--num-records", "3000", "--record-size", str(RECORD_BYTES), "--throughput", "-1")
     for printed in pair.run(PRODUCE, *of):
         check_sent(printed, 3000, RECORD_BYTES)
     assert records_in(pair, topic) == [3000, 3000]
-    return topic
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_produce_from_a_file(pair: ToolPair, topic: str, tmp_path_factory: pytes
         assert set(printed.lines[:50]) == {"alpha", "beta"}
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", protocols_of_groups())
 def test_consume(pair: ToolPair, full_topic: str, protocol: str) -> None:
     of = ("--topic", full_topic, "--num-records", "3000", "--group", f"{full_topic}-{protocol}", "--timeout", "20000")
     for printed in pair.run(CONSUME, *of, "--command-property", f"group.protocol={protocol}"):
@@ -126,12 +131,14 @@ def test_consume_with_details(pair: ToolPair, full_topic: str) -> None:
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_share_consume(pair: ToolPair, full_topic: str, threads: str) -> None:
+def test_share_consume(share_pair: ToolPair, name: str, threads: str) -> None:
     """Kafka takes a few records more than it was asked for, where a batch has them."""
-    group = f"{full_topic}-share"
-    pair.same("kafka-configs", "--alter", "--group", group, "--add-config", "share.auto.offset.reset=earliest")
-    of = ("--topic", full_topic, "--num-records", "2500", "--group", group, "--threads", threads)
-    for printed in pair.run(SHARE, *of, "--timeout", "20000"):
+    group = f"{name}-share"
+    share_pair.create_topic(name, 2)
+    fill(share_pair, name)
+    share_pair.same("kafka-configs", "--alter", "--group", group, "--add-config", "share.auto.offset.reset=earliest")
+    of = ("--topic", name, "--num-records", "2500", "--group", group, "--threads", threads)
+    for printed in share_pair.run(SHARE, *of, "--timeout", "20000"):
         row = _row_after(printed, "start.time")
         assert 2500 <= row["data.consumed.in.nMsg"] <= 3000
         consumed = row["data.consumed.in.nMsg"] * RECORD_BYTES / 1024 / 1024

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.clients.delivery import produce
-from support.kafka.tools import Printed, ToolPair, any_order
+from support.clusters.engines import protocols_of_groups
+from support.kafka.tools import Printed, ToolPair, any_order, no_such_group
 
 TOOL = "kafka-consumer-groups"
 HOUR_MS = 3_600_000
@@ -32,7 +33,7 @@ def topic(pair: ToolPair, name: str) -> str:
     return name
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=protocols_of_groups())
 def group(pair: ToolPair, topic: str, request: pytest.FixtureRequest) -> str:
     """It has consumed everything."""
     reading = ("--topic", topic, "--max-messages", "14", "--timeout-ms", "20000", "--from-beginning")
@@ -136,4 +137,4 @@ def test_resets_that_are_refused(pair: ToolPair, topic: str, wrong: tuple[str, .
     """For a group without offsets; `--to-earliest` of everything finds nothing to reset."""
     given = [argument.replace("TOPIC", topic) for argument in wrong]
     pair.same(TOOL, "--reset-offsets", "--group", f"{topic}-none", *given)
-    assert pair.same(TOOL, "--describe", "--group", f"{topic}-none").has("GroupIdNotFoundException")
+    assert pair.same(TOOL, "--describe", "--group", f"{topic}-none").has(no_such_group())

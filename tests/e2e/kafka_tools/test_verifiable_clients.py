@@ -38,8 +38,12 @@ def topic(pair: ToolPair, name: str) -> str:
 
 @pytest.fixture
 def full_topic(pair: ToolPair, topic: str) -> str:
-    pair.same("kafka-console-producer", "--topic", topic, typed="".join(f"{index}\n" for index in range(RECORDS)))
+    fill(pair, topic)
     return topic
+
+
+def fill(pair: ToolPair, topic: str) -> None:
+    pair.same("kafka-console-producer", "--topic", topic, typed="".join(f"{index}\n" for index in range(RECORDS)))
 
 
 @pytest.mark.parametrize(
@@ -83,10 +87,12 @@ def test_consume(pair: ToolPair, full_topic: str, options: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("mode", ["auto", "sync", "async"])
-def test_share_consume(pair: ToolPair, full_topic: str, mode: str) -> None:
-    of = ("--topic", full_topic, "--group-id", f"{full_topic}-share", "--offset-reset-strategy", "earliest")
+def test_share_consume(share_pair: ToolPair, name: str, mode: str) -> None:
+    share_pair.create_topic(name)
+    fill(share_pair, name)
+    of = ("--topic", name, "--group-id", f"{name}-share", "--offset-reset-strategy", "earliest")
     options = ("--max-messages", str(RECORDS), "--acknowledgement-mode", mode, "--verbose")
-    for found in map(events, pair.in_processes(SHARE_CONSUMER, *of, *options)):
+    for found in map(events, share_pair.in_processes(SHARE_CONSUMER, *of, *options)):
         assert found[0]["name"] == "startup_complete"
         assert len(named(found, "shutdown_complete")) == 1
         assert named(found, "offset_reset_strategy_set")[0]["offsetResetStrategy"] == "earliest"

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from support.clients.administration import alter_group, create_topic
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
+from support.kafka.java import NEWEST
 
 TIMEOUT_S = 30.0
 POLL_S = 0.25
@@ -60,11 +61,11 @@ class System:
 
 
 @contextmanager
-def running_system(kind: str, folder: Path, **settings: str) -> Iterator[System]:
-    """`kind` is "kshare" or "kafka"; `settings` have underscores for dots."""
+def running_system(kind: str, folder: Path, *, release: str = NEWEST, **settings: str) -> Iterator[System]:
+    """`kind` is "kshare" or "kafka", and `release` that of Kafka; `settings` have underscores for dots."""
     properties = {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}
     if kind == "kafka":
-        with ApacheKafka(folder, properties, heap="512m", quick=True) as kafka:
+        with ApacheKafka(folder, properties, heap="512m", quick=True, release=release) as kafka:
             yield System(kind, kafka.bootstrap, kafka.bootstrap)
     else:
         with KshareCluster(folder, properties) as kshare:

@@ -27,12 +27,15 @@ PORTS_OF_BROKERS = "at each listener a broker of the cluster has a port of its o
 IDS_ARE_APART = "a share group and a group of the cluster may have the same id"
 NO_KIP_848 = "Apache Kafka 3.9.1 has no consumer groups of KIP-848"
 NO_KIP_890 = "producers get a new epoch with each transaction from transaction.version 2 on (Kafka 4.0)"
+NO_PENDING_UPLOADS = "ListOffsets of Apache Kafka 3.9.1 does not know the offsets that wait for tiered storage"
+NO_GROUP_CONFIGS = "configs of groups other than share.* are the cluster's, and Apache Kafka 3.9.1 has none"
+FEATURES_THERE = "features are the cluster's, beside share.version"
+VERSIONS_THERE = "versions of what is relayed are the cluster's (test_relaying)"
 OLD = (WITHOUT_SHARE_GROUPS,)
 NO_STATE_TOPIC = "share groups' state is in the cluster's topic __kshare_state; __share_group_state is not served"
 KAFKA_ALONE = "kafka"
 """The parameter of a test that runs on kshare, and on Apache Kafka 4.3.1 for comparison."""
 STATE_TOPIC = "tests/e2e/share/test_state_topic.py"
-OWN_TOPICS = "kshare's topics are no internal topics of the cluster"
 THROTTLED_THERE = "the cluster throttles, by means over its windows; it does not know of share fetches"
 ADDRESSES = "the cluster sees the address of kshare only"
 STORED_THERE = "the cluster stores what it accepts; compressed batches are checked before share groups get them"
@@ -58,6 +61,14 @@ OFFSETS = "tests/e2e/offsets/test_committed_offsets.py"
 QUOTAS_OF_CLIENTS = "tests/e2e/security/test_quotas.py"
 PRODUCED = "tests/e2e/records/test_produced_batches_like_kafka.py"
 HOSTILE = "tests/e2e/attacks/test_hostile_batches.py"
+
+CLUSTER_TOOLS = "tests/e2e/kafka_tools/test_cluster.py"
+CONFIGS_TOOL = "tests/e2e/kafka_tools/test_configs.py"
+REFUSED_GROUP_CONFIGS = f"{CONFIGS_TOOL}::test_group_configs_that_are_refused"
+CONSOLE_CLIENTS = "tests/e2e/kafka_tools/test_console_clients.py"
+CONSOLE_SHARE_CONSUMER = "tests/e2e/kafka_tools/test_console_share_consumer.py"
+VERIFIABLE_TOOLS = "tests/e2e/kafka_tools/test_verifiable_clients.py"
+OFFSETS_TOOL = "tests/e2e/kafka_tools/test_get_offsets.py"
 
 EXCLUSIONS = (
     Exclusion("tests/e2e/failures/test_failing_disk.py", BOTH, ON_DISK),
@@ -108,14 +119,23 @@ EXCLUSIONS = (
     ),
     Exclusion(f"{QUOTAS_OF_CLIENTS}::test_rates_hold_for_one_client_and_for_twenty", PROXY, THROTTLED_THERE),
     Exclusion(f"{QUOTAS_OF_CLIENTS}::test_connections_of_an_address_are_limited", PROXY, ADDRESSES),
+    Exclusion(f"{CLUSTER_TOOLS}::test_a_gateway_is_not_unregistered", PROXY, OF_THE_CLUSTER),
+    Exclusion(f"{CLUSTER_TOOLS}::test_features", PROXY, FEATURES_THERE),
+    Exclusion(f"{CLUSTER_TOOLS}::test_api_versions_stay_within_kafkas", PROXY, VERSIONS_THERE),
+    Exclusion(f"{CONFIGS_TOOL}::test_all_configs_of_a_broker", PROXY, BROKERS_CONFIGS),
+    Exclusion(f"{CONFIGS_TOOL}::test_they_are_refused_with_an_error_that_clients_know", PROXY, OF_THE_CLUSTER),
+    Exclusion(f"{CONFIGS_TOOL}::test_client_metrics", PROXY, OF_THE_CLUSTER),
+    Exclusion(f"{REFUSED_GROUP_CONFIGS}[consumer.", PROXY, NO_GROUP_CONFIGS, OLD),
+    Exclusion(f"{REFUSED_GROUP_CONFIGS}[nonsense=1]", PROXY, NO_GROUP_CONFIGS, OLD),
+    Exclusion(f"{CONSOLE_CLIENTS}::test_internal_topics[", BOTH, NO_STATE_TOPIC),
+    Exclusion(f"{CONSOLE_SHARE_CONSUMER}::test_the_id_of_a_consumer_group", BOTH, IDS_ARE_APART),
+    Exclusion(f"{VERIFIABLE_TOOLS}::test_consume[('--group-protocol', 'consumer')]", PROXY, NO_KIP_848, OLD),
+    Exclusion(f"{OFFSETS_TOOL}::test_times[-6", PROXY, NO_PENDING_UPLOADS, OLD),
+    Exclusion(f"{OFFSETS_TOOL}::test_times[earliest-pending-upload", PROXY, NO_PENDING_UPLOADS, OLD),
     Exclusion(f"{TOPIC_TOOL}::test_create_what_is_there", BOTH, NO_STATE_TOPIC),
-    Exclusion(f"{TOPIC_TOOL}::test_list", BOTH, OWN_TOPICS),
+    Exclusion(f"{TOPIC_TOOL}::test_list_the_state_of_share_groups", BOTH, NO_STATE_TOPIC),
     Exclusion(f"{TOPIC_TOOL}::test_describe_internal_topics", BOTH, NO_STATE_TOPIC),
-    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_delete[", PROXY, COMPARED, OLD),
-    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_share_groups_are_no_consumer_groups", PROXY, COMPARED, OLD),
-    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_what_does_not_exist", PROXY, COMPARED, OLD),
-    Exclusion(f"{GROUP_TOOL}::test_there_are_no_streams_groups", PROXY, COMPARED, OLD),
-    Exclusion(f"{GROUP_TOOL}::test_list", PROXY, NO_KIP_848, OLD),
+    Exclusion(f"{CONSUMER_GROUP_TOOL}::test_share_groups_are_no_consumer_groups", BOTH, IDS_ARE_APART),
     Exclusion(f"{GROUP_TOOL}::test_a_group_of_another_type_is_no_streams_group", PROXY, NO_KIP_848, OLD),
     Exclusion(f"{CLASSIC}::test_offsets_of_members", PROXY, COMPARED, OLD),
     Exclusion(f"{CLASSIC}::test_groups_are_described_listed_and_deleted", PROXY, COMPARED, OLD),

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from support.kafka.existing_cluster import ExistingCluster
-from support.kafka.java import WITHOUT_SHARE_GROUPS
+from support.kafka.java import NEWEST, WITHOUT_SHARE_GROUPS
 
 VARIABLE = "KSHARE_TEST_ENGINE"
 BROKERS = "KSHARE_TEST_BROKERS"
@@ -53,7 +53,7 @@ def is_attached() -> bool:
 
 def protocols_of_groups() -> list[str]:
     """The protocols of ordinary consumer groups; Apache Kafka 3.9 has KIP-848 as a preview only, off by default."""
-    return ["classic"] if is_attached() and release_of_upstream() == WITHOUT_SHARE_GROUPS else ["classic", "consumer"]
+    return ["classic"] if release_of_answers() == WITHOUT_SHARE_GROUPS else ["classic", "consumer"]
 
 
 @contextmanager
@@ -72,6 +72,11 @@ def upstream_of_tests(folder: Path, settings: Mapping[str, str]) -> Iterator[Exi
 
 def release_of_upstream() -> str:
     return os.environ.get(RELEASE) or WITHOUT_SHARE_GROUPS
+
+
+def release_of_answers() -> str:
+    """The release of Apache Kafka whose answers kshare's clients get where they do not ask for share groups."""
+    return release_of_upstream() if is_attached() else NEWEST
 
 
 def upstream_of(folder: Path, settings: Mapping[str, str]) -> ExistingCluster:

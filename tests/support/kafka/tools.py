@@ -24,6 +24,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from support.clients.administration import broker_addresses, wait_until_known
+from support.clusters.engines import is_attached, release_of_answers
+from support.kafka.java import NEWEST
 from support.kafka.java_programs import java_command
 
 TIMEOUT_S = 60
@@ -63,6 +65,13 @@ TOOLS = {
     "kafka-verifiable-share-consumer": "org.apache.kafka.tools.VerifiableShareConsumer",
 }
 """Command in Kafka's bin folder -> the class that it starts."""
+OF_RECORDS = frozenset(
+    {
+        *("kafka-console-consumer", "kafka-consumer-perf-test", "kafka-verifiable-consumer"),
+        *("kafka-console-producer", "kafka-producer-perf-test", "kafka-verifiable-producer"),
+    }
+)
+"""Those that connect where records are produced and read by ordinary consumers."""
 
 
 class Printed(NamedTuple):
@@ -88,24 +97,28 @@ def _java(program: str, *arguments: str) -> list[str]:
 class ToolRuns:
     """One Java process that runs tools against one cluster."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, records_bootstrap: str = "") -> None:
+        """`records_bootstrap`: where the tools of OF_RECORDS connect, if that is another address."""
         self.bootstrap = bootstrap
+        self.records_bootstrap = records_bootstrap or bootstrap
         self._process = self._start()
 
     @cached_property
     def addresses(self) -> list[str]:
         """What is printed as ADDRESS; asked for when needed, since not every cluster answers an unknown client."""
-        return [self.bootstrap, *broker_addresses(self.bootstrap)]
+        bootstraps = dict.fromkeys((self.bootstrap, self.records_bootstrap))
+        return [address for each in bootstraps for address in (each, *broker_addresses(each))]
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
         command = _java("KafkaTools")
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def given(self, arguments: Sequence[str], server: bool) -> list[str]:
+    def given(self, tool: str, arguments: Sequence[str], server: bool) -> list[str]:
         """The arguments as this system's tool gets them; see `ToolPair.run`."""
-        at = ["--bootstrap-server", self.bootstrap] if server else []
-        return [argument.replace("ADDRESS", self.bootstrap) for argument in arguments] + at
+        bootstrap = self.records_bootstrap if tool in OF_RECORDS else self.bootstrap
+        at = ["--bootstrap-server", bootstrap] if server else []
+        return [argument.replace("ADDRESS", bootstrap) for argument in arguments] + at
 
     def ask(self, tool: str, arguments: Sequence[str], typed: str) -> None:
         assert self._process.stdin is not None
@@ -159,9 +172,10 @@ class ToolRuns:
 class ToolPair:
     """kshare and Kafka, in this order; a context manager that ends the Java processes."""
 
-    def __init__(self, bootstraps: tuple[str, str]) -> None:
+    def __init__(self, bootstraps: tuple[str, str], records_bootstraps: tuple[str, str] | None = None) -> None:
         self.bootstraps = bootstraps
-        self.runs = [ToolRuns(bootstrap) for bootstrap in bootstraps]
+        self.records_bootstraps = records_bootstraps or bootstraps
+        self.runs = [ToolRuns(*addresses) for addresses in zip(bootstraps, self.records_bootstraps, strict=True)]
 
     def __enter__(self) -> ToolPair:
         return self
@@ -175,7 +189,7 @@ class ToolPair:
     def run(self, tool: str, *arguments: str, typed: str = "", server: bool = True) -> tuple[Printed, Printed]:
         """What the tool prints on each; `server` gives it --bootstrap-server, and ADDRESS stands for its value."""
         for runs in self.runs:
-            runs.ask(tool, runs.given(arguments, server), typed)
+            runs.ask(tool, runs.given(tool, arguments, server), typed)
         kshare, kafka = (
             _printed(runs.addresses, answer) for runs, answer in zip(self.runs, self._answers(), strict=True)
         )
@@ -198,14 +212,18 @@ class ToolPair:
         """Asserts that both print the same, seen through `view`, and gives what kshare's printed.
 
         A broker of Kafka knows a change some time after its controller has confirmed it. So a command that changes
-        nothing is asked of Kafka, and of Kafka alone, again for a while where it differs.
+        nothing is asked of Kafka again for a while where it differs, and of kshare where the answer is a cluster's.
         """
         kshare, kafka = self.run(tool, *arguments, typed=typed, server=server)
         ours, kafkas = view(kshare), view(kafka)
         deadline = time.monotonic() + KNOWN_WITHIN_S
         while ours != kafkas and READING & {*arguments} and time.monotonic() < deadline:
+            if is_attached():
+                kshare, kafka = self.run(tool, *arguments, typed=typed, server=server)
+                ours, kafkas = view(kshare), view(kafka)
+                continue
             runs = self.runs[1]
-            runs.ask(tool, runs.given(arguments, server), typed)
+            runs.ask(tool, runs.given(tool, arguments, server), typed)
             kafkas = view(_printed(runs.addresses, runs.answer()))
         if ours != kafkas:
             difference = unified_diff(kafkas.lines, ours.lines, "Kafka", "kshare", lineterm="", n=1)
@@ -220,14 +238,14 @@ class ToolPair:
 
     def wait_for_partitions(self, name: str, partitions: int) -> None:
         """Until both brokers know that the topic has so many."""
-        for bootstrap in self.bootstraps:
+        for bootstrap in self.records_bootstraps:
             wait_until_known(bootstrap, name, partitions)
 
     def in_processes(self, tool: str, *arguments: str, server: bool = True) -> tuple[Printed, Printed]:
         """As `run`, in a Java process that is the tool's own; for those that end it themselves, or print meanwhile."""
         started = []
         for runs in self.runs:
-            command = _java(TOOLS[tool], *runs.given(arguments, server))
+            command = _java(TOOLS[tool], *runs.given(tool, arguments, server))
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         found = []
         for runs, process in zip(self.runs, started, strict=True):
@@ -244,6 +262,11 @@ class ToolPair:
         """Does something at both bootstraps, one after the other."""
         for bootstrap in self.bootstraps:
             action(bootstrap)
+
+
+def no_such_group() -> str:
+    """What a tool that describes a group says of one that does not exist."""
+    return "GroupIdNotFoundException" if release_of_answers() == NEWEST else "Error: ..."
 
 
 def any_order(printed: Printed) -> Printed:
