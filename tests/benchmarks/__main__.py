@@ -17,24 +17,28 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.endpoints import System, secured_kafka, secured_kshare
-from benchmarks.paced import paced, paced_beside_busy_clients
+from benchmarks.paced import many_beside_busy_clients, paced, paced_beside_busy_clients
 from benchmarks.plain_clients import PLAIN_SCENARIOS
-from benchmarks.processor_time import machine_ticks, processor_ms, stolen_share
+from benchmarks.processor_time import machine_ticks, processor_ms, resident_mb, stolen_share
 from benchmarks.rounds import Samples, measure
 from benchmarks.scenarios import SCENARIOS, Scenario, Sizes
 from benchmarks.throttled import beside_throttled_clients
+from benchmarks.workers import released_records, single_acknowledgements_of_four, small_records
 from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 from support.kafka.java import WITHOUT_SHARE_GROUPS
 
 KAFKA = "Apache Kafka 4.3.1"
+FLUSHING = "Apache Kafka 4.3.1, flushing"
+"""Kafka that syncs each batch to disk before it answers, as kshare does."""
 
 
 Systems = dict[str, Callable[[Path], AbstractContextManager[System]]]
 
 SYSTEMS: Systems = {
     KAFKA: lambda folder: ApacheKafka(folder),
+    FLUSHING: lambda folder: ApacheKafka(folder, {"log.flush.interval.messages": "1"}),
     "four processes": lambda folder: KshareCluster(folder),
     "single process": lambda folder: KshareCluster(folder, single_process=True),
 }
@@ -57,11 +61,16 @@ ATTACHED: Systems = {
 What producers and ordinary consumers pay for the proxy is the difference from DIRECT, which has no share groups.
 """
 OF_ORDINARY_CLIENTS = ("produce", "produce-latency", *PLAIN_SCENARIOS)
+"""Scenarios of systems that are there to compare these alone."""
 ALL_SCENARIOS: dict[str, Scenario] = {
     **SCENARIOS,
     **PLAIN_SCENARIOS,
+    "small": small_records,
+    "released": released_records,
+    "single-4": single_acknowledgements_of_four,
     "paced": paced,
     "paced-busy": paced_beside_busy_clients,
+    "paced-busy-5000": many_beside_busy_clients,
     "throttled": beside_throttled_clients,
 }
 # What shall be reached: (figure, set-up) -> ratio.
@@ -97,20 +106,27 @@ def run(systems: Systems, rounds: int, scenarios: list[str], sizes: Sizes) -> Sa
         }
 
         def sample(system: str, scenario: str) -> dict[str, float]:
-            if system == DIRECT and scenario not in OF_ORDINARY_CLIENTS:
+            if system in (DIRECT, FLUSHING) and scenario not in OF_ORDINARY_CLIENTS:
                 return {}
             before_ms = _processor_ms(running[system])
             figures = ALL_SCENARIOS[scenario](running[system].bootstrap, sizes)
-            return {**figures, f"{scenario} servers' CPU_ms": _processor_ms(running[system]) - before_ms}
+            figures[f"{scenario} servers' CPU_ms"] = _processor_ms(running[system]) - before_ms
+            if scenario == scenarios[-1]:
+                figures["servers' memory_mb"] = sum(resident_mb(pid) for pid in _processes(running[system]))
+            return figures
 
         return measure(list(systems), scenarios, rounds, sample, _tell)
 
 
 def _processor_ms(system: System) -> float:
     """The processor time of a system, with that of the cluster that it is attached to."""
+    return sum(processor_ms(pid) for pid in _processes(system))
+
+
+def _processes(system: System) -> list[int]:
+    """The parents of a system's processes, and of the cluster's that it is attached to."""
     upstream = system.upstream if isinstance(system, KshareCluster) else None
-    behind = [broker.pid for broker in upstream.brokers] if upstream is not None else []
-    return sum(processor_ms(pid) for pid in [system.pid, *behind])
+    return [system.pid, *([broker.pid for broker in upstream.brokers] if upstream is not None else [])]
 
 
 def _tell(number: int, system: str, figure: str, value: float) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.prompt_future import PromptFuture
+from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_fastpath.switches import TRICKS, VARIABLE
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
@@ -26,6 +28,7 @@ from kshare_rpc.network import Service
 
 ROUNDS = 5
 BUFFERS = 3_000
+BUSY = "while True: pass"
 
 
 async def prompt_future() -> float:
@@ -95,11 +98,45 @@ def _nothing() -> None:
     sum(range(200))
 
 
+async def short_slices() -> float:
+    """µs of a message to another process and its answer, beside processes that keep every processor busy."""
+    return await asyncio.to_thread(_round_trips_beside_busy_processes)
+
+
+def _round_trips_beside_busy_processes() -> float:
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range((os.cpu_count() or 1) + 1)]
+    ask_for_short_slices()
+    there, here = socket.socketpair()
+    echo = os.fork()
+    if not echo:
+        here.close()
+        while message := there.recv(1):
+            there.send(message)
+        os._exit(0)
+    there.close()
+    try:
+        waits = []
+        for _ in range(1_000):
+            time.sleep(0.002)
+            began = time.perf_counter()
+            here.send(b".")
+            here.recv(1)
+            waits.append(time.perf_counter() - began)
+    finally:
+        here.close()
+        os.waitpid(echo, 0)
+        for process in busy:
+            process.kill()
+            process.wait()
+    return statistics.mean(waits) * 1e6
+
+
 MEASURES: dict[str, Callable[[], Awaitable[float]]] = {
     "prompt_future": prompt_future,
     "large_buffers": large_buffers,
     "rare_garbage_collections": rare_garbage_collections,
     "http2_frames": http2_frames,
+    "short_slices": short_slices,
 }
 assert MEASURES.keys() == set(TRICKS), "each trick has a measure"
 

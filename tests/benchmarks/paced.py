@@ -1,4 +1,4 @@
-"""Latency at a steady pace: one producer sends 500 records a second to two share consumers for ten seconds.
+"""Latency at a steady pace: one producer sends 500 or 5,000 records a second to two share consumers.
 
 The consumers are processes of their own. `paced` lets them wait in `poll`, which leaves the processors idle between
 records. `paced-busy` lets them call `poll(0)` in a loop, so that on two processors every step of a server competes with
@@ -25,7 +25,7 @@ from benchmarks.endpoints import administration, client_settings
 from benchmarks.scenarios import PARTITIONS, SCENARIO_TIMEOUT_S, Sizes, fresh_name, percentile
 from support.clients.administration import create_topic, read_from_earliest
 
-RECORDS_PER_S = 500
+RECORDS_PER_S, MANY_PER_S = 500, 5_000
 RECORD_BYTES = 200
 CONSUMERS = 2
 WARM_UP = "warm-up"
@@ -40,7 +40,14 @@ def paced_beside_busy_clients(bootstrap: str, sizes: Sizes) -> dict[str, float]:
     return _measure(bootstrap, sizes, "paced-busy", poll_s=0.0)
 
 
-def _measure(bootstrap: str, sizes: Sizes, name: str, poll_s: float) -> dict[str, float]:
+def many_beside_busy_clients(bootstrap: str, sizes: Sizes) -> dict[str, float]:
+    many = Sizes(paced_records=sizes.paced_records * 5)
+    return _measure(bootstrap, many, "paced-busy-5000", poll_s=0.0, records_per_s=MANY_PER_S)
+
+
+def _measure(
+    bootstrap: str, sizes: Sizes, name: str, poll_s: float, records_per_s: int = RECORDS_PER_S
+) -> dict[str, float]:
     """`{name} p50_ms`, `{name} p99_ms`, and the rate that the producer really kept."""
     topic, group = fresh_name("paced"), fresh_name("group")
     create_topic(administration(bootstrap), topic, PARTITIONS)
@@ -53,7 +60,7 @@ def _measure(bootstrap: str, sizes: Sizes, name: str, poll_s: float) -> dict[str
             _send(producer, topic, WARM_UP)
             time.sleep(1 / RECORDS_PER_S)
         producer.flush(30)
-        sent_per_s = _send_paced(producer, topic, sizes.paced_records)
+        sent_per_s = _send_paced(producer, topic, sizes.paced_records, records_per_s)
         while sum(len(consumer.latencies_ms) for consumer in consumers) < sizes.paced_records:
             _check(deadline, f"not all of {sizes.paced_records} records came", consumers)
             time.sleep(0.02)
@@ -65,11 +72,11 @@ def _measure(bootstrap: str, sizes: Sizes, name: str, poll_s: float) -> dict[str
     }
 
 
-def _send_paced(producer: Producer, topic: str, records: int) -> float:
+def _send_paced(producer: Producer, topic: str, records: int, records_per_s: int) -> float:
     """Sends each record at its time; the records per second that this came to."""
     started = time.monotonic()
     for index in range(records):
-        pause_s = started + index / RECORDS_PER_S - time.monotonic()
+        pause_s = started + index / records_per_s - time.monotonic()
         if pause_s > 0:
             time.sleep(pause_s)
         _send(producer, topic, str(time.monotonic_ns()))

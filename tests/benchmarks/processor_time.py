@@ -1,9 +1,10 @@
-"""Processor time of a system's processes, from /proc."""
+"""Processor time and memory of a system's processes, from /proc."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from support.clusters.kshare_cluster import children_of
@@ -19,6 +20,15 @@ def processor_ms(pid: int) -> float:
             continue
         ticks += int(fields[11]) + int(fields[12])
     return ticks * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process and its living descendants in MB; pages that they share count once for each."""
+    pages = 0
+    for process in _with_descendants(pid):
+        with suppress(FileNotFoundError):
+            pages += int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def stolen_share(before: tuple[int, int], after: tuple[int, int]) -> float:

@@ -59,8 +59,8 @@ def measure(systems: Sequence[str], scenarios: Sequence[str], rounds: int, sampl
 
 
 def is_better_when_lower(figure: str) -> bool:
-    """Times end in `_ms`; everything else is a rate."""
-    return figure.endswith("_ms")
+    """Times end in `_ms` and memory in `_mb`; everything else is a rate."""
+    return figure.endswith(("_ms", "_mb"))
 
 
 def ratios(figure: str, ours: Sequence[float], baseline: Sequence[float]) -> list[float]:

@@ -16,7 +16,8 @@ from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from benchmarks.endpoints import administration, client_settings
 from support.clients.administration import create_topic, read_from_earliest
 
-RECORD = b"x" * 1000
+RECORD_BYTES = 1000
+RECORD = b"x" * RECORD_BYTES
 PARTITIONS = 3
 SCENARIO_TIMEOUT_S = 120.0
 
@@ -45,7 +46,7 @@ def fresh_name(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:8]}"
 
 
-def fill(bootstrap: str, topic: str, records: int) -> float:
+def fill(bootstrap: str, topic: str, records: int, *, record_bytes: int = RECORD_BYTES) -> float:
     """Produces `records` to all partitions in turn; the seconds it took until all were confirmed."""
     failures: list[str] = []
     producer = Producer({**client_settings(bootstrap), "linger.ms": 5, "acks": "all", "enable.idempotence": True})
@@ -54,11 +55,12 @@ def fill(bootstrap: str, topic: str, records: int) -> float:
         if error is not None:
             failures.append(str(error))
 
+    record = b"x" * record_bytes
     started = time.perf_counter()
     for index in range(records):
         while True:
             try:
-                producer.produce(topic, RECORD, partition=index % PARTITIONS, on_delivery=confirmed)
+                producer.produce(topic, record, partition=index % PARTITIONS, on_delivery=confirmed)
                 break
             except BufferError:
                 producer.poll(0.01)

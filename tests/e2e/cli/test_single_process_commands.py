@@ -1,4 +1,4 @@
-"""kshare's commands about nodes and state on a `kshare up --single-process`: they reach what they call there, too."""
+"""kshare's commands about nodes and state on a `kshare up` in one process: they reach what they call there, too."""
 
 from __future__ import annotations
 

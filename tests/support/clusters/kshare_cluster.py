@@ -141,11 +141,17 @@ class KshareCluster:
         command += ["--ready-file", str(self.ready_file), "--config", str(config)]
         if self._single_process:
             command.append("--single-process")
+        elif self._command == COMMAND:  # another checkout's may have no such option, and makes one for each node
+            command += ["--processes", str(self._node_count())]
         command += self._options
         with self.log.open("ab") as output:
             environment = {**os.environ, **self._variables}
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         self.wait_ready()
+
+    def _node_count(self) -> int:
+        names = ("kshare.coordinators", "kshare.share.coordinators", "kshare.leaders")
+        return 1 + sum(int(self._settings.get(name, "1")) for name in names)
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S

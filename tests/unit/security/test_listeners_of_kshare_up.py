@@ -47,7 +47,7 @@ def test_ports_are_chosen_and_kept(tmp_path: Path) -> None:
 def up(folder: Path, texts: dict[str, str], **options: Any) -> None:
     config = folder / "server.properties"
     config.write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
-    given = {"listen": None, "advertised": None, "ready_file": None, "single_process": True, **options}
+    given = {"listen": None, "advertised": None, "ready_file": None, "processes": "1", **options}
     run_up(UpOptions(data_dir=folder / "data", config_file=config, **given))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 VARIABLE = "KSHARE_FASTPATH_OFF"
-TRICKS = ("prompt_future", "large_buffers", "rare_garbage_collections", "http2_frames")
+TRICKS = ("prompt_future", "large_buffers", "rare_garbage_collections", "http2_frames", "short_slices")
 
 
 def switched_off(text: str) -> frozenset[str]:

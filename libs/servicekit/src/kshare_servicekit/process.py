@@ -21,6 +21,7 @@ import uvloop
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
+from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.names import repeat_queries_early
@@ -121,6 +122,7 @@ def run_role(
 ) -> int:
     """Runs the node from `build` until a stop is requested; returns the exit code."""
     repeat_queries_early()
+    ask_for_short_slices()
     keep_large_buffers()
     collect_garbage_rarely()
     logs.configure(role=role, node_id=settings.node_id, log_format=settings.log_format, log_level=settings.log_level)

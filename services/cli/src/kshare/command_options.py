@@ -44,4 +44,12 @@ DataDir = Annotated[
         envvar="KSHARE_DATA_DIR", help="The directory of a kshare up or kshare attach; its coordinator is used."
     ),
 ]
+Processes = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|1|N",
+        help="Processes for all nodes: 1, or N, one for each node, which is also what auto does.",
+    ),
+]
+SingleProcess = Annotated[bool, typer.Option("--single-process", help="The same as --processes 1.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -11,9 +11,20 @@ from typing import Annotated
 
 import typer
 
-from kshare.command_options import ATTACHED, LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.command_options import (
+    ATTACHED,
+    LOCAL,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Coordinator,
+    DataDir,
+    Processes,
+    SingleProcess,
+)
 from kshare.commands_on_demand import CommandsOnDemand
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.up.layout import AUTO, chosen_processes
 
 DEFAULT_ORDERS = 4_000
 
@@ -42,7 +53,8 @@ def up(
     ready_file: Annotated[
         Path | None, typer.Option(help="A file that is written with HOST:PORT once clients can connect.")
     ] = None,
-    single_process: Annotated[bool, typer.Option("--single-process", help="All roles in one process.")] = False,
+    processes: Processes = AUTO,
+    single_process: SingleProcess = False,
     config: Annotated[
         Path | None, typer.Option(help="A property file with Kafka's broker configs and kshare.*.")
     ] = None,
@@ -53,7 +65,7 @@ def up(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serves /metrics: each process at the next port; a single port with --single-process.",
+            help="Serves /metrics: each process at the next port; a single port with one process.",
         ),
     ] = None,
 ) -> None:
@@ -66,7 +78,7 @@ def up(
             listen=listen,
             advertised=advertised,
             ready_file=ready_file,
-            single_process=single_process,
+            processes=chosen_processes(processes, single_process),
             config_file=config,
             metrics_listen=metrics_listen,
         )
@@ -106,12 +118,13 @@ def attach(
     advertised: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The address in metadata responses, if not --listen.")
     ] = None,
-    single_process: Annotated[bool, typer.Option("--single-process", help="All roles in one process.")] = False,
+    processes: Processes = AUTO,
+    single_process: SingleProcess = False,
     metrics_listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serves /metrics: each process at the next port; a single port with --single-process.",
+            help="Serves /metrics: each process at the next port; a single port with one process.",
         ),
     ] = None,
 ) -> None:
@@ -136,7 +149,7 @@ def attach(
             advertised=advertised,
             ready_file=ready_file,
             mode=mode,
-            single_process=single_process,
+            processes=chosen_processes(processes, single_process),
             metrics_listen=metrics_listen,
         )
         can_work = run_attach(options)

@@ -34,7 +34,7 @@ class AttachOptions:
     ready_file: Path | None
     mode: str | None
     """None: that of the configuration."""
-    single_process: bool
+    processes: str
     metrics_listen: str | None
 
 
@@ -63,7 +63,7 @@ def run_attach(options: AttachOptions) -> bool:
                 listen=options.listen,
                 advertised=options.advertised,
                 ready_file=options.ready_file,
-                single_process=options.single_process,
+                processes=options.processes,
                 config_file=_written_configs(options, Path(folder)),
                 metrics_listen=options.metrics_listen,
                 default_listen=ATTACHED,

@@ -25,6 +25,7 @@ from kshare.kafka_connection import read_metadata
 from kshare.up.certificates import certificate_properties, own_certificates
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.layout import is_one_process
 from kshare.up.metrics_plan import ALL_ROLES, plan_metrics
 from kshare.up.plan import (
     COORDINATOR,
@@ -39,6 +40,7 @@ from kshare.up.plan import (
 from kshare.up.role_processes import RoleProcesses
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
+from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE
 from kshare_servicekit.own_host import own_host
@@ -59,7 +61,8 @@ class UpOptions:
     """None: `listeners` of the configuration, or `default_listen`."""
     advertised: str | None
     ready_file: Path | None
-    single_process: bool
+    processes: str
+    """See `layout`."""
     config_file: Path | None
     metrics_listen: str | None = None
     default_listen: str = LOCAL
@@ -97,7 +100,8 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
         )
         certificates = own_certificates(directory, configs)
         plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
-        plan = _with_metrics(options, plan)
+        one_process = is_one_process(options.processes, len(plan.nodes))
+        plan = _with_metrics(options, plan, one_process=one_process)
         console = Console()
         try:
             for name, address in plan.metrics.items():
@@ -105,12 +109,13 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
             for warning in [*warnings, *_stores_left_out(directory, plan, configs)]:
                 console.write(f"warning: {warning}")
             prepare = _preparation(configs, examine, console)
-            if options.single_process:
+            if one_process:
                 if prepare is not None:
                     asyncio.run(_completed(prepare))
                 from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 
                 configs, _ = load_configs(options.config_file, certificate_properties(certificates, COORDINATOR))
+                ask_for_short_slices()
                 keep_large_buffers()
                 collect_garbage_rarely()
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -149,11 +154,11 @@ async def _completed(prepare: Preparation) -> None:
     await prepare()
 
 
-def _with_metrics(options: UpOptions, plan: ClusterPlan) -> ClusterPlan:
+def _with_metrics(options: UpOptions, plan: ClusterPlan, *, one_process: bool) -> ClusterPlan:
     if options.metrics_listen is None:
         return plan
     listen = parse_address(options.metrics_listen, what="--metrics-listen")
-    names = [ALL_ROLES] if options.single_process else [node.name for node in plan.nodes]
+    names = [ALL_ROLES] if one_process else [node.name for node in plan.nodes]
     taken = [plan.client_address.port, *(listener.port for listener in plan.listeners)]
     taken += [address.port for address in plan.addresses.values()]
     return replace(plan, metrics=plan_metrics(listen, names, taken=taken))

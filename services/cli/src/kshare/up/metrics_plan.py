@@ -8,7 +8,7 @@ from kshare.addresses import Address, bind_problem, free_port
 from kshare.failure import BAD_USE, CommandFailed
 
 ALL_ROLES = "all roles"
-"""The name of the only process with --single-process."""
+"""The name of the process that runs every role."""
 
 
 def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] = ()) -> dict[str, Address]:

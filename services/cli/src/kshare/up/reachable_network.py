@@ -1,4 +1,4 @@
-"""The network of nodes of `kshare up --single-process` that also accept calls of other processes.
+"""The network of nodes of `kshare up` in one process that also accept calls of other processes.
 
 Nodes in the process call each other directly. A node on this network also serves the roles' gRPC exchange stream at
 the same address, and the operations service for probes and operators at a separate address.
