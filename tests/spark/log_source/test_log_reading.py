@@ -23,7 +23,7 @@ from kshare_kafka_client.range_reader import OffsetRange, OffsetsLost, RangeRead
 from kshare_kafka_client.topics import KafkaUnavailable, Partition, UnknownTopic, end_offsets, offsets_at
 from kshare_spark.log_source import LogDataSource
 from kshare_spark.log_source.data_source import LogStreamReader
-from support.clients.administration import create_topic
+from support.clients.administration import create_topic, delete_topic
 from support.clients.delivery import SETTINGS, new_topic, produce
 from support.clusters.kshare_cluster import KshareCluster
 from support.pipeline.plain_records import wait_for_markers
@@ -309,8 +309,7 @@ def test_a_topic_that_was_made_anew_fails_the_stream_unless_loss_is_allowed(boot
     produce(bootstrap, topic, ["a", "b"])
     reader = stream(bootstrap, topic, startingOffsets="earliest")
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    delete_topic(bootstrap, topic)
     create_topic(bootstrap, topic, 1)
     produce(bootstrap, topic, ["c"])
     text = f"{topic}:0 was read up to offset 2 and ends at offset 1"

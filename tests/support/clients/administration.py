@@ -42,6 +42,16 @@ def _create(bootstrap: str, topic: NewTopic) -> None:
     wait_until_known(bootstrap, topic.topic, topic.num_partitions)
 
 
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Deletes a topic and returns when the broker knows it, too: until then it may serve the deleted topic's log."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name])[name].result(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while name in admin.list_topics(timeout=TIMEOUT_S).topics:
+        assert time.monotonic() < deadline, f"topic {name} was deleted and is still listed"
+        time.sleep(0.02)
+
+
 def wait_until_known(bootstrap: str, name: str, partitions: int) -> None:
     """Until the broker knows all leaders of a topic, and they serve it: in Kafka they do so some time later."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
