@@ -11,16 +11,14 @@ monotonic clock. Records that are sent until each consumer has got one are not c
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 from confluent_kafka import Producer, ShareConsumer
 
+from benchmarks.consumer_process import ConsumerProcess
 from benchmarks.endpoints import administration, client_settings
 from benchmarks.scenarios import PARTITIONS, SCENARIO_TIMEOUT_S, Sizes, fresh_name, percentile
 from support.clients.administration import create_topic, read_from_earliest
@@ -29,7 +27,6 @@ RECORDS_PER_S, MANY_PER_S = 500, 5_000
 RECORD_BYTES = 200
 CONSUMERS = 2
 WARM_UP = "warm-up"
-TESTS = Path(__file__).resolve().parent.parent
 
 
 def paced(bootstrap: str, sizes: Sizes) -> dict[str, float]:
@@ -53,7 +50,8 @@ def _measure(
     create_topic(administration(bootstrap), topic, PARTITIONS)
     read_from_earliest(administration(bootstrap), group)
     producer = Producer({**client_settings(bootstrap), "linger.ms": 0, "acks": "all"})
-    with _consumers(bootstrap, topic, group, poll_s) as consumers:
+    with ExitStack() as started:
+        consumers = [started.enter_context(_Consumer(bootstrap, topic, group, poll_s)) for _ in range(CONSUMERS)]
         deadline = time.monotonic() + SCENARIO_TIMEOUT_S
         while not all(consumer.is_warm.is_set() for consumer in consumers):
             _check(deadline, "not every consumer got a record", consumers)
@@ -100,52 +98,19 @@ def _check(deadline: float, problem: str, consumers: list[_Consumer]) -> None:
             raise RuntimeError(f"a consumer ended with {consumer.process.returncode}")
 
 
-class _Consumer:
-    """One consumer process; a thread reads the latencies that it writes, a line each."""
+class _Consumer(ConsumerProcess):
+    """One consumer process; it writes the latencies, a line each."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, poll_s: float) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.paced",
-            json.dumps(client_settings(bootstrap)),
-            topic,
-            group,
-            str(poll_s),
-        ]
-        self.process = subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.is_warm = threading.Event()
         self.latencies_ms: list[float] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__("benchmarks.paced", bootstrap, topic, group, str(poll_s))
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.strip() == WARM_UP:
-                self.is_warm.set()
-            else:
-                self.latencies_ms.append(float(line))
-
-    def stop(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._reader.join()
-
-
-@contextmanager
-def _consumers(bootstrap: str, topic: str, group: str, poll_s: float) -> Iterator[list[_Consumer]]:
-    with ExitStack() as started:
-        consumers = []
-        for _ in range(CONSUMERS):
-            consumers.append(_Consumer(bootstrap, topic, group, poll_s))
-            started.callback(consumers[-1].stop)
-        yield consumers
+    def heard(self, line: str) -> None:
+        if line.strip() == WARM_UP:
+            self.is_warm.set()
+        else:
+            self.latencies_ms.append(float(line))
 
 
 def consume(settings: dict[str, str | int | float | bool], topic: str, group: str, poll_s: float) -> None:

@@ -4,22 +4,20 @@
 is delivered for the first time. `single-4`: each record is acknowledged by a commit_sync of its own.
 
 The consumers are members and have had a record before the topic is filled, and do not poll until it is. A rate runs
-from the first records of any of them to the last.
+from the moment when they are told to poll to the last record that one of them is done with.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
 
+from benchmarks.consumer_process import ConsumerProcess
 from benchmarks.endpoints import administration, client_settings
 from benchmarks.scenarios import PARTITIONS, SCENARIO_TIMEOUT_S, Sizes, fill, fresh_name
 from support.clients.administration import create_topic, read_from_earliest
@@ -28,7 +26,6 @@ CONSUMERS = 4
 WARM_UP, GO = b"warm-up", "go"
 RELEASED_EVERY = 5
 IMPLICIT, ACCEPTING, RELEASING, SINGLE = "implicit", "accepting", "releasing", "single"
-TESTS = Path(__file__).resolve().parent.parent
 
 
 def small_records(bootstrap: str, sizes: Sizes) -> dict[str, float]:
@@ -51,7 +48,8 @@ def _measure(bootstrap: str, mode: str, *, record_bytes: int, records: int) -> f
     create_topic(administration(bootstrap), topic, PARTITIONS)
     read_from_earliest(administration(bootstrap), group)
     producer = Producer({**client_settings(bootstrap), "linger.ms": 0, "acks": "all"})
-    with _workers(bootstrap, topic, group, mode) as workers:
+    with ExitStack() as started:
+        workers = [started.enter_context(_Worker(bootstrap, topic, group, mode)) for _ in range(CONSUMERS)]
         deadline = time.monotonic() + SCENARIO_TIMEOUT_S
         while not all(worker.is_warm for worker in workers):
             if time.monotonic() > deadline:
@@ -59,60 +57,34 @@ def _measure(bootstrap: str, mode: str, *, record_bytes: int, records: int) -> f
             producer.produce(topic, WARM_UP)
             producer.flush(30)
         fill(bootstrap, topic, records, record_bytes=record_bytes)
+        started_ns = time.monotonic_ns()
         for worker in workers:
             worker.go()
         while sum(worker.done for worker in workers) < records:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"only {[worker.done for worker in workers]} of {records} records came")
             time.sleep(0.02)
-        first = min(worker.first_ns for worker in workers if worker.done)
-        return records / (max(worker.last_ns for worker in workers) - first) * 1e9
+        return records / (max(worker.last_ns for worker in workers) - started_ns) * 1e9
 
 
-class _Worker:
-    """One consumer process. Its lines are `warm`, and `DONE FIRST_NS LAST_NS` after each poll that returned records."""
+class _Worker(ConsumerProcess):
+    """One consumer process. Its lines are `warm`, and `DONE LAST_NS` after each poll that returned records."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, mode: str) -> None:
-        settings = json.dumps(client_settings(bootstrap))
-        command = [sys.executable, "-m", "benchmarks.workers", settings, topic, group, mode]
-        self.process = subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.is_warm = False
-        self.done, self.first_ns, self.last_ns = 0, 0, 0
-        """Records done, and when the first poll returned some and the last one was done, on the machine's clock."""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self.done, self.last_ns = 0, 0
+        """Records done, and when the last one was, on the machine's monotonic clock."""
+        super().__init__("benchmarks.workers", bootstrap, topic, group, mode)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.is_warm = True
-            if line[0].isdigit():
-                self.done, self.first_ns, self.last_ns = map(int, line.split())
+    def heard(self, line: str) -> None:
+        self.is_warm = True
+        if line[0].isdigit():
+            self.done, self.last_ns = map(int, line.split())
 
     def go(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{GO}\n")
         self.process.stdin.flush()
-
-    def stop(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._reader.join()
-
-
-@contextmanager
-def _workers(bootstrap: str, topic: str, group: str, mode: str) -> Iterator[list[_Worker]]:
-    with ExitStack() as started:
-        workers = []
-        for _ in range(CONSUMERS):
-            workers.append(_Worker(bootstrap, topic, group, mode))
-            started.callback(workers[-1].stop)
-        yield workers
 
 
 def _finish(consumer: ShareConsumer, messages: list[Message], mode: str) -> int:
@@ -152,16 +124,15 @@ def work(settings: dict[str, str | int | float | bool], topic: str, group: str, 
     assert sys.stdin.readline().strip() == GO
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
-    done = first_ns = 0
+    done = 0
     while not ended.is_set():
         messages = list(consumer.poll(0.2))
         records = [message for message in messages if message.value() != WARM_UP]
-        first_ns = first_ns or (time.monotonic_ns() if records else 0)
         late = [message for message in messages if message.value() == WARM_UP]
         _finish(consumer, late, IMPLICIT if mode == IMPLICIT else ACCEPTING)
         done += _finish(consumer, records, mode)
         if records:
-            print(done, first_ns, time.monotonic_ns(), flush=True)
+            print(done, time.monotonic_ns(), flush=True)
     consumer.close()
 
 
