@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode as E
-from support.clients.delivery import Reader, System, new_topic, running_system, set_group
+from support.clients.delivery import Reader, System, new_topic, produce, running_system, set_group
 from support.groups.classic_driver import RANGE, subscription
 from support.groups.classic_wire import ClassicConnection
 
@@ -296,8 +296,9 @@ def test_the_id_of_a_share_group(wire: ClassicConnection, system: System, group:
     topic = new_topic(system.bootstrap)
     set_group(system.bootstrap, group, auto_offset_reset="earliest")
     with Reader(system.bootstrap, group, topic) as reader:
-        while group not in wire.list_groups(types=["share"]):
-            reader.consumer.poll(0.2)
+        produce(system.bootstrap, topic, ["a"])
+        reader.accept(1)  # see Reader.close
+        assert group in wire.list_groups(types=["share"])
         answer = wire.join(group)
         assert (said(answer)[0], answer.member_id) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
         assert E(wire.join(group, "nobody").error_code) is E.INCONSISTENT_GROUP_PROTOCOL

@@ -18,15 +18,16 @@ class Consumer:
 
 
 def test_a_close_that_does_not_end() -> None:
-    began, never = threading.Event(), threading.Event()
+    began, released, ended = threading.Event(), threading.Event(), threading.Event()
 
     def close() -> None:
         began.set()
-        never.wait(60)
+        released.wait(60)
+        ended.set()
 
     close_in_time(cast(Any, Consumer(close)), limit_s=0.05)
-    assert began.wait(30)
-    never.set()
+    assert began.wait(30) and not ended.is_set()
+    released.set()
 
 
 def test_a_close_that_fails() -> None:
