@@ -64,7 +64,7 @@ class Gateway:
         self.throttling = Throttling(self.configs, lambda: self.view.security, loop_ms)
         self.authorizer = configured_authorizer(self.configs, lambda: self.view.security)
         self.cache = BatchCache(
-            self.configs.integer("kshare.gateway.cache.bytes"),
+            0 if settings.leaders_are_here else self.configs.integer("kshare.gateway.cache.bytes"),
             epoch_zero_is_any=self.configs.text(ENGINE) != KAFKA,
         )
         self.metrics = GatewayMetrics()

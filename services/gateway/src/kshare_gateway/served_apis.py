@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -66,10 +66,14 @@ class ServedApi:
     size: ResponseSize
     elements: ElementArrays | None
     works_in_slices: bool
+    api_key: ApiKey = field(init=False)
+    name: str = field(init=False)
+    """Kafka's name of the API, such as "ShareFetch"."""
 
-    @property
-    def api_key(self) -> ApiKey:
-        return ApiKey(self.request.API_KEY)
+    def __post_init__(self) -> None:
+        """Every request asks for both."""
+        object.__setattr__(self, "api_key", ApiKey(self.request.API_KEY))
+        object.__setattr__(self, "name", self.api_key.api_name)
 
     @property
     def module(self) -> str:
@@ -84,11 +88,6 @@ class ServedApi:
             return self.answer_now(context, request)
         assert self.handle is not None
         return await self.handle(context, request)
-
-    @property
-    def name(self) -> str:
-        """Kafka's name of the API, such as "ShareFetch"."""
-        return self.api_key.api_name
 
 
 REGISTERED: dict[ApiKey, ServedApi] = {}

@@ -28,6 +28,8 @@ class GatewaySettings:
     listeners: Sequence[GatewayListener] = ()
     queued_bytes: int = DEFAULT_QUEUED_BYTES
     """Memory budget of requests and responses (`request_memory`): the effective kshare.queued.max.bytes."""
+    leaders_are_here: bool = False
+    """Whether the leaders run in this process: batches are then passed by reference, and no cache saves a transfer."""
 
     def all_listeners(self) -> tuple[GatewayListener, ...]:
         """`listeners`, or the one at `client_listen`; none if connections come only from a simulation."""

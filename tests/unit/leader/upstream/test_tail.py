@@ -11,7 +11,7 @@ import pytest
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.upstream.log_fetcher import TAILS, FetchLimits, LogFetcher
 from kshare_leader.upstream.problems import Problems
-from kshare_leader.upstream.upstream_log import UpstreamLog
+from kshare_leader.upstream.upstream_log import FetchPosition, UpstreamLog
 from kshare_leader.upstream.window import WindowBudget
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import REQUESTS, AResponse, UpstreamPartitionName
@@ -49,6 +49,16 @@ class LateEnds(MemoryUpstream):
         return answer
 
 
+class CountingLog(UpstreamLog):
+    """Counts how often it is asked for what to fetch next."""
+
+    looked_at = 0
+
+    def next_fetch(self, *, read_committed: bool) -> FetchPosition | None:
+        self.looked_at += 1
+        return super().next_fetch(read_committed=read_committed)
+
+
 class Tails:
     """Logs of topics with one empty partition each, and the fetcher that reads them."""
 
@@ -58,7 +68,7 @@ class Tails:
         self._now_ms: Callable[[], int] = lambda: int(loop.time() * 1000)
         problems = Problems(lambda text: None, self._now_ms)
         self.fetcher = LogFetcher(upstream, FetchLimits(), problems, self._examine)
-        self.logs: list[UpstreamLog] = []
+        self.logs: list[CountingLog] = []
 
     async def _examine(self, log: UpstreamLog) -> None:
         raise AssertionError(f"nothing is wrong with {log.at}")
@@ -68,7 +78,7 @@ class Tails:
         await create_topic(self._upstream, name, partitions=1, replicas=1, configs={})
         at = UpstreamPartitionName(name, 0)
         topic_id = (await self._upstream.describe([name])).topics[name].topic_id
-        log = UpstreamLog(
+        log = CountingLog(
             TopicPartition(topic_id, 0),
             PartitionLog(self._upstream, at),
             window_limit_bytes=1 << 20,
@@ -123,5 +133,33 @@ def test_a_log_whose_end_is_reached_does_not_wait_for_those_that_wait_already() 
             await asyncio.sleep(0.01)  # the ones before wait at the broker now
             await tails.append(tails.logs[-1])
             await asyncio.wait_for(arrived.wait(), SOON_S)
+
+    run(MemoryUpstream(), body)
+
+
+def test_a_log_that_is_read_costs_the_others_nothing() -> None:
+    async def body(tails: Tails) -> None:
+        for number in range(20):
+            await tails.follow(f"topic-{number}", read_committed=False)
+        await asyncio.sleep(0.1)
+        read, *others = tails.logs
+        before = [log.looked_at for log in others]
+        for _ in range(10):
+            looked_at = read.looked_at
+            tails.fetcher.demand(read)
+            await asyncio.sleep(0.001)
+            assert read.looked_at > looked_at
+        assert [log.looked_at for log in others] == before
+
+    run(MemoryUpstream(), body)
+
+
+def test_logs_that_wait_for_a_fetch_under_way_have_the_next_one() -> None:
+    async def body(tails: Tails) -> None:
+        arrived = [await tails.follow(f"topic-{number}", read_committed=False) for number in range(2 * TAILS)]
+        await asyncio.sleep(2)  # every log is part of a fetch that waits
+        for log, event in zip(tails.logs, arrived, strict=True):
+            await tails.append(log)
+            await asyncio.wait_for(event.wait(), SOON_S)
 
     run(MemoryUpstream(), body)

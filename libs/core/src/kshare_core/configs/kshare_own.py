@@ -42,7 +42,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         64 * 1024 * 1024,
         low=0,
         high=MAX_LONG,
-        text="Size of a gateway's cache for records, including read-ahead; 0 disables it.",
+        text="Size of a gateway's cache for records, including read-ahead; 0 disables it. A gateway that runs in one "
+        "process with its leaders has none: it gets batches by reference.",
     ),
     long(
         "kshare.queued.max.bytes",

@@ -169,6 +169,7 @@ class SingleProcess:
                     coordinator_address=plan.coordinator_address,
                     configs=self._configs,
                     queued_bytes=queued_bytes(self._configs),
+                    leaders_are_here=True,
                 ),
                 open_upstream=open_upstream,
             ),

@@ -129,14 +129,14 @@ class _Partition:
 
 
 class BatchCache:
-    """An LRU cache of record batches. `limit_bytes` counts record bytes.
+    """An LRU cache of record batches. `limit_bytes` counts record bytes; with 0 nothing is kept.
 
     `epoch_zero_is_any`: a leader of an older version answers epoch 0 for every batch. An existing cluster's partitions
     begin with epoch 0, so it is an epoch like the others there.
     """
 
     def __init__(self, limit_bytes: int, *, epoch_zero_is_any: bool = True) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._epoch_zero_is_any = epoch_zero_is_any
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._order: OrderedDict[tuple[TopicPartition, int], None] = OrderedDict()
@@ -147,7 +147,7 @@ class BatchCache:
 
         It replaces batches of other leader epochs.
         """
-        if len(batch.data) > self._limit_bytes:
+        if len(batch.data) > self.limit_bytes:
             return
         partition = self._partitions.get(key)
         if partition is None:
@@ -165,7 +165,7 @@ class BatchCache:
         partition.batches[batch.base_offset] = batch
         self._order[(key, batch.base_offset)] = None
         self.size_bytes += len(batch.data)
-        if self.size_bytes > self._limit_bytes:
+        if self.size_bytes > self.limit_bytes:
             self._evict()
 
     def get(self, key: TopicPartition, base_offset: int, leader_epoch: int) -> CachedBatch | None:
@@ -181,6 +181,8 @@ class BatchCache:
 
     def pin(self, key: TopicPartition) -> list[OffsetRun]:
         """The runs to name in a request; until `unpin`, no batch of the partition is evicted."""
+        if not self.limit_bytes:
+            return []
         partition = self._partitions.get(key)
         if partition is None:
             partition = self._partitions[key] = _Partition()
@@ -194,6 +196,8 @@ class BatchCache:
         return list(map(OffsetRun, firsts[start:stop], partition.last_offsets[start:stop], epochs))
 
     def unpin(self, key: TopicPartition) -> None:
+        if not self.limit_bytes:
+            return
         partition = self._partitions[key]
         partition.pins -= 1
         self._forget_if_empty(key, partition)
@@ -226,7 +230,7 @@ class BatchCache:
     def _evict(self) -> None:
         """Evicts the least recently used batches until the total fits the limit; pinned ones count as just used."""
         for _ in range(len(self._order)):
-            if self.size_bytes <= self._limit_bytes:
+            if self.size_bytes <= self.limit_bytes:
                 return
             key, base_offset = entry = next(iter(self._order))
             partition = self._partitions[key]

@@ -24,7 +24,7 @@ class ReadAhead:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._limit_bytes = gateway.configs.integer("kshare.gateway.cache.bytes")
+        self._limit_bytes = gateway.cache.limit_bytes
         self._under_way: dict[TopicPartition, None] = {}
 
     def after_answer(

@@ -43,6 +43,8 @@ class ReassignedPartitions:
         """Partitions whose reassignment has ended, and when, in the event loop's time."""
         self._appeared: dict[bytes, float] = {}
         """Topics that are new, or have new partitions, and since when."""
+        self._oldest = 0.0
+        """When the first of `_moved` and `_appeared` ended or began."""
         self._changed = asyncio.Event()
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
@@ -74,12 +76,15 @@ class ReassignedPartitions:
     def is_calm(self) -> bool:
         """Whether no partition is in a reassignment or had one lately, and no topic is new."""
         if self._moved or self._appeared:
-            self._forget(asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            if now - self._oldest >= MOVED_JUST_NOW_S:
+                self._forget(now)
         return not self._moving and not self._moved and not self._appeared
 
     def _forget(self, now: float) -> None:
         self._moved = {key: ended for key, ended in self._moved.items() if now - ended < MOVED_JUST_NOW_S}
         self._appeared = {topic: since for topic, since in self._appeared.items() if now - since < MOVED_JUST_NOW_S}
+        self._oldest = min((*self._moved.values(), *self._appeared.values()), default=now)
 
     def begin(self) -> ReassignmentWait:
         """Starts the wait budget of one request."""

@@ -474,7 +474,8 @@ class ShareFetcher:
                 stop = position + batch.length
                 data = payload[position:stop]
                 position = stop
-                cache.put(result.key, CachedBatch(batch.base_offset, batch.last_offset, data))
+                if cache.limit_bytes:
+                    cache.put(result.key, CachedBatch(batch.base_offset, batch.last_offset, data))
                 records.append(data)
             elif (cached := cache.get(result.key, batch.base_offset, batch.leader_epoch)) is not None:
                 records.append(cached.data)

@@ -106,10 +106,15 @@ def denied_fetches(context: RequestContext, keys: Iterable[TopicPartition]) -> l
 
 
 def _denied(context: RequestContext, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
-    found = []
+    found: list[TopicPartition] = []
+    is_denied: dict[bytes, bool] = {}
     for key in keys:
-        name = topic_name_of_id(context, key.topic_id)
-        if name is not None and not context.may(Operation.READ, ResourceType.TOPIC, name):
+        denied = is_denied.get(key.topic_id)
+        if denied is None:
+            name = topic_name_of_id(context, key.topic_id)
+            denied = name is not None and not context.may(Operation.READ, ResourceType.TOPIC, name)
+            is_denied[key.topic_id] = denied
+        if denied:
             found.append(key)
     return found
 

@@ -8,6 +8,9 @@ A fetch names the leader epoch of the record before its offset, so a broker whos
 (KIP-595) before any of its records is taken. That, an offset out of range and an unknown topic lead to an examination
 of the log (`examine`), during which it is not fetched.
 
+The choice of what to fetch looks only at logs of which something has changed since: `_wanting`. A log that has to wait
+for a Fetch under way, an examination, a leader or a back-off comes back into it when that has ended.
+
 A leader may name a replica in this node's rack to fetch from (KIP-392); it is fetched from for PREFERRED_MS, or until
 an error. A log with an error is fetched again after a back-off.
 
@@ -63,6 +66,14 @@ class FetchLimits:
     client_rack: str = ""
 
 
+class _LaneKind(NamedTuple):
+    """Lanes that are as good as each other."""
+
+    node_id: int
+    read_committed: bool
+    is_tail: bool
+
+
 class _Lane(NamedTuple):
     """Logs that are fetched together."""
 
@@ -71,6 +82,10 @@ class _Lane(NamedTuple):
     is_tail: bool
     number: int = 0
     """Which of those that wait at the tail of logs."""
+
+    @property
+    def kind(self) -> _LaneKind:
+        return _LaneKind(self.node_id, self.read_committed, self.is_tail)
 
     @property
     def purpose(self) -> str:
@@ -116,7 +131,9 @@ class LogFetcher:
         self._at_tail: set[tuple[int, bool, UpstreamLog]] = set()
         """The logs whose next record a Fetch waits for, with its broker and whether it is read_committed."""
         self._wanting: dict[UpstreamLog, None] = {}
-        """The logs that may have something to fetch."""
+        """The logs to be looked at: they may have something to fetch."""
+        self._blocked: dict[_LaneKind, dict[UpstreamLog, None]] = {}
+        """The logs with something to fetch for which no lane of this kind is free."""
         self._backing_off: dict[UpstreamLog, _BackOff] = {}
         self._examinations: dict[UpstreamLog, asyncio.Task[None]] = {}
         self._preferred: dict[UpstreamPartitionName, tuple[int, float]] = {}
@@ -135,6 +152,8 @@ class LogFetcher:
         if self._logs.get(log.at) is log:
             del self._logs[log.at]
         self._wanting.pop(log, None)
+        for blocked in self._blocked.values():
+            blocked.pop(log, None)
         self._backing_off.pop(log, None)
         self._preferred.pop(log.at, None)
         self._leaders.pop(log.at, None)
@@ -142,8 +161,11 @@ class LogFetcher:
 
     def demand(self, log: UpstreamLog) -> None:
         """A log wants to be fetched now."""
-        if log not in self._wanting:
-            self._wanting[log] = None
+        if not any(log in blocked for kind, blocked in self._blocked.items() if not kind.is_tail):
+            self._look_at(log)
+
+    def _look_at(self, log: UpstreamLog) -> None:
+        self._wanting[log] = None
         self._wanted.set()
 
     def start(self) -> None:
@@ -164,13 +186,7 @@ class LogFetcher:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            try:
-                lanes = self._by_lane()
-            except Exception as bug:  # no log must stay unread because of another one
-                report_contained_bug("the choice of what to fetch from the existing cluster failed unexpectedly", bug)
-                self._wake_later(RETRY_BACKOFF_MS / 1000)
-                continue
-            for lane, positions in lanes.items():
+            for lane, positions in self._by_lane().items():
                 if lane.is_tail:
                     self._at_tail.update((lane.node_id, lane.read_committed, log) for log in positions)
                 task = asyncio.get_running_loop().create_task(self._fetch(lane, positions), name=lane.purpose)
@@ -178,38 +194,50 @@ class LogFetcher:
                 task.add_done_callback(partial(self._lane_ended, lane, positions))
 
     def _lane_ended(self, lane: _Lane, positions: Iterable[UpstreamLog], _: asyncio.Task[None]) -> None:
+        """Its logs come after those that waited for it, so that each has its turn."""
         self._lanes.pop(lane, None)
         if lane.is_tail:
             self._at_tail.difference_update((lane.node_id, lane.read_committed, log) for log in positions)
+        blocked: dict[UpstreamLog, None] = self._blocked.pop(lane.kind, {})
+        for log in (*blocked, *positions):
+            if self._logs.get(log.at) is log:
+                self._wanting[log] = None
         self._wanted.set()
 
-    def _wake_later(self, pause_s: float) -> None:
-        asyncio.get_running_loop().call_later(pause_s, self._wanted.set)
+    def _look_later(self, log: UpstreamLog, pause_s: float) -> None:
+        asyncio.get_running_loop().call_later(pause_s, self._look_at, log)
 
     def _by_lane(self) -> dict[_Lane, dict[UpstreamLog, FetchPosition]]:
-        """What to fetch next of each log, by the lanes that are free."""
+        """What to fetch next of each log that is to be looked at, by the lanes that are free."""
         lanes: dict[_Lane, dict[UpstreamLog, FetchPosition]] = {}
-        for log in list(self._wanting):
-            if log in self._examinations or self._is_backing_off(log):
+        wanting, self._wanting = self._wanting, {}
+        for log in wanting:
+            if self._logs.get(log.at) is not log or log in self._examinations or self._is_backing_off(log):
                 continue
-            is_wanting = False
-            for read_committed in (False, True):
-                position = log.next_fetch(read_committed=read_committed)
-                if position is None:
-                    continue
-                is_wanting = True
-                node_id = self._source_of(log.at)
-                if node_id is None:
-                    self._look_up(log)
-                    break
-                if position.is_tail and (node_id, read_committed, log) in self._at_tail:
-                    continue
-                lane = self._free_lane(node_id, read_committed, is_tail=position.is_tail)
-                if lane is not None:
-                    lanes.setdefault(lane, {})[log] = position
-            if not is_wanting or log.is_closed:
-                self._wanting.pop(log, None)
+            try:
+                self._choose_lanes(log, lanes)
+            except Exception as bug:  # no log must stay unread because of another one
+                report_contained_bug(f"the choice of what to fetch of partition {log.at} failed unexpectedly", bug)
+                self._look_later(log, RETRY_BACKOFF_MS / 1000)
         return lanes
+
+    def _choose_lanes(self, log: UpstreamLog, lanes: dict[_Lane, dict[UpstreamLog, FetchPosition]]) -> None:
+        for read_committed in (False, True):
+            position = log.next_fetch(read_committed=read_committed)
+            if position is None:
+                continue
+            node_id = self._source_of(log.at)
+            if node_id is None:
+                self._look_up(log)
+                return
+            if position.is_tail and (node_id, read_committed, log) in self._at_tail:
+                continue
+            lane = self._free_lane(node_id, read_committed, is_tail=position.is_tail)
+            if lane is not None:
+                lanes.setdefault(lane, {})[log] = position
+            else:
+                kind = _LaneKind(node_id, read_committed, position.is_tail)
+                self._blocked.setdefault(kind, {})[log] = None
 
     def _free_lane(self, node_id: int, read_committed: bool, *, is_tail: bool) -> _Lane | None:
         for number in range(TAILS if is_tail else 1):
@@ -249,7 +277,7 @@ class LogFetcher:
         except Exception as bug:
             report_contained_bug(f"the look-up of the leader of partition {log.at} failed unexpectedly", bug)
             self._failed(log, repr(bug))
-        self._wanted.set()
+        self._look_at(log)
 
     def _forget_leader(self, at: UpstreamPartitionName) -> None:
         self._leaders.pop(at, None)
@@ -261,7 +289,7 @@ class LogFetcher:
         if self._logs.get(log.at) is not log:
             return
         self._problems.note(f"partition {log.at}", problem)
-        self._wake_later(self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
+        self._look_later(log, self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
 
     def _succeeded(self, log: UpstreamLog) -> None:
         if self._backing_off.pop(log, None) is not None:
@@ -349,15 +377,13 @@ class LogFetcher:
             log = self._logs.get(at)
             if log is None or log not in positions:
                 continue
-            has_records |= any(partition.records or ())
+            if any(partition.records or ()):
+                has_records = True
+                positions[log] = positions.pop(log)  # what the limit of bytes left out comes first next time
             try:
                 self._take_one(lane, log, positions[log], partition, unreadable.get(at, {}))
             except KafkaError as error:  # its records are damaged
                 self._failed(log, str(error))
-            # Those that the limit of bytes left out come first next time.
-            if log in self._wanting:
-                del self._wanting[log]
-                self._wanting[log] = None
         return has_records
 
     def _take_one(
@@ -403,7 +429,7 @@ class LogFetcher:
         if not task.cancelled() and (bug := task.exception()) is not None:
             report_contained_bug(f"the examination of partition {log.at} failed unexpectedly", bug)
             self._failed(log, repr(bug))
-        self._wanted.set()
+        self._look_at(log)
 
     def examination_ended(self, log: UpstreamLog, problem: str = "") -> None:
         """The log stays as it is; it is fetched again after a back-off, lest the broker says the same at once.
@@ -414,7 +440,7 @@ class LogFetcher:
             self._failed(log, problem)
             return
         self._preferred.pop(log.at, None)
-        self._wake_later(self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
+        self._look_later(log, self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
 
 
 def _records_of(partition: PartitionData) -> bytes | memoryview:
