@@ -89,8 +89,7 @@ def test_groups(share_pair: ToolPair, name: str) -> None:
     assert described.has("share.record.lock.duration.ms=20000 sensitive=false synonyms={DYNAMIC_GROUP_CONFIG:share.")
     everything = pair.same(TOOL, "--describe", "--group", name, "--all", view=_of_groups)
     assert everything.has("share.assignment.interval.ms=0 sensitive=false synonyms={STATIC_BROKER_CONFIG:")
-    if release_of_answers() == NEWEST:  # ListConfigResources is the cluster's, and 3.9 lists no groups
-        pair.same(TOOL, "--describe", "--entity-type", "groups", view=about(name))
+    pair.same(TOOL, "--describe", "--entity-type", "groups", view=about(name))
     pair.same(TOOL, *alter, "--delete-config", "share.record.lock.duration.ms")
     assert not pair.same(TOOL, "--describe", "--group", name).has("share.record.lock.duration.ms")
     for unknown in ((), ("--all",)):

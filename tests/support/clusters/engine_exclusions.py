@@ -29,7 +29,6 @@ NO_KIP_848 = "Apache Kafka 3.9.1 has no consumer groups of KIP-848"
 NO_KIP_890 = "producers get a new epoch with each transaction from transaction.version 2 on (Kafka 4.0)"
 NO_PENDING_UPLOADS = "ListOffsets of Apache Kafka 3.9.1 does not know the offsets that wait for tiered storage"
 NO_GROUP_CONFIGS = "configs of groups other than share.* are the cluster's, and Apache Kafka 3.9.1 has none"
-NO_GROUP_LISTS = "ListConfigResources of Apache Kafka 3.9.1, which tools ask for unknown groups, has no groups"
 FEATURES_THERE = "features are the cluster's, beside share.version"
 VERSIONS_THERE = "versions of what is relayed are the cluster's (test_relaying)"
 OLD = (WITHOUT_SHARE_GROUPS,)
@@ -126,7 +125,6 @@ EXCLUSIONS = (
     Exclusion(f"{CONFIGS_TOOL}::test_all_configs_of_a_broker", PROXY, BROKERS_CONFIGS),
     Exclusion(f"{CONFIGS_TOOL}::test_they_are_refused_with_an_error_that_clients_know", PROXY, OF_THE_CLUSTER),
     Exclusion(f"{CONFIGS_TOOL}::test_client_metrics", PROXY, OF_THE_CLUSTER),
-    Exclusion(f"{CONFIGS_TOOL}::test_groups", PROXY, NO_GROUP_LISTS, OLD),
     Exclusion(f"{REFUSED_GROUP_CONFIGS}[consumer.", PROXY, NO_GROUP_CONFIGS, OLD),
     Exclusion(f"{REFUSED_GROUP_CONFIGS}[nonsense=1]", PROXY, NO_GROUP_CONFIGS, OLD),
     Exclusion(f"{CONSOLE_CLIENTS}::test_internal_topics[", BOTH, NO_STATE_TOPIC),

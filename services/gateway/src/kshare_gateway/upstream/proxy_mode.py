@@ -5,6 +5,7 @@ from __future__ import annotations
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.upstream.handlers.api_versions import API_VERSIONS
 from kshare_gateway.upstream.handlers.broker_addresses import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
+from kshare_gateway.upstream.handlers.config_resources import LIST_CONFIG_RESOURCES
 from kshare_gateway.upstream.handlers.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from kshare_gateway.upstream.handlers.groups import DELETE_GROUPS, LIST_GROUPS
 from kshare_gateway.upstream.handlers.internal_topics import DESCRIBE_TOPIC_PARTITIONS
@@ -31,7 +32,7 @@ REWRITTEN = (
     *(FIND_COORDINATOR, DESCRIBE_CLUSTER, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS),
     *(DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DELETE_GROUPS),
 )
-ANSWERED = (API_VERSIONS, LIST_GROUPS, METADATA)
+ANSWERED = (API_VERSIONS, LIST_CONFIG_RESOURCES, LIST_GROUPS, METADATA)
 """METADATA in all versions of kshare's, since share consumers need those with topic ids."""
 RELAYED = frozenset(
     {
@@ -49,8 +50,12 @@ RELAYED = frozenset(
         *(ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_PRODUCERS, ApiKey.UNREGISTER_BROKER),
         *(ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS, ApiKey.CONSUMER_GROUP_HEARTBEAT),
         *(ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
-        *(ApiKey.LIST_CONFIG_RESOURCES, ApiKey.ADD_RAFT_VOTER),
-        *(ApiKey.REMOVE_RAFT_VOTER, ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
+        *(
+            ApiKey.ADD_RAFT_VOTER,
+            ApiKey.REMOVE_RAFT_VOTER,
+            ApiKey.STREAMS_GROUP_HEARTBEAT,
+            ApiKey.STREAMS_GROUP_DESCRIBE,
+        ),
     }
 )
 

@@ -15,6 +15,7 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import ServedApi
 from kshare_gateway.upstream.handlers.api_versions import API_VERSIONS
+from kshare_gateway.upstream.handlers.config_resources import LIST_CONFIG_RESOURCES
 from kshare_gateway.upstream.handlers.configs import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from kshare_gateway.upstream.handlers.list_offsets import LIST_OFFSETS
 from kshare_gateway.upstream.handlers.metadata import METADATA_OF_GATEWAYS
@@ -29,6 +30,7 @@ OWN = (
     *(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE),
 )
 """What the rows of the embedded engine serve."""
+ANSWERED = (API_VERSIONS, LIST_CONFIG_RESOURCES, LIST_OFFSETS, METADATA_OF_GATEWAYS)
 AS_UPSTREAM = (CREATE_TOPICS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
 RELAYED = frozenset(
     {
@@ -39,7 +41,7 @@ RELAYED = frozenset(
         *(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
         *(ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
         *(ApiKey.DESCRIBE_DELEGATION_TOKEN, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES),
-        *(ApiKey.LIST_CONFIG_RESOURCES, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
+        *(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
     }
 )
 REFUSED = (
@@ -54,7 +56,7 @@ REFUSED_TO_ALL = Access(open_to_all="it is refused whoever asks")
 
 def share_routes(bootstrap: str) -> Routes:
     """`bootstrap` is the cluster's address, for those that have to go there."""
-    rows = [*(SERVED_APIS[key] for key in OWN), API_VERSIONS, LIST_OFFSETS, METADATA_OF_GATEWAYS, *AS_UPSTREAM]
+    rows = [*(SERVED_APIS[key] for key in OWN), *ANSWERED, *AS_UPSTREAM]
     rows += [_refused(SERVED_APIS[key], bootstrap) for key in REFUSED]
     return Routes(
         handlers={int(row.api_key): row for row in rows},
