@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.upstream.log_fetcher import TAILS, FetchLimits, LogFetcher
+from kshare_leader.upstream.log_fetcher import QUIET_AFTER_S, TAILS, FetchLimits, LogFetcher
 from kshare_leader.upstream.problems import Problems
 from kshare_leader.upstream.upstream_log import FetchPosition, UpstreamLog
 from kshare_leader.upstream.window import WindowBudget
@@ -17,6 +17,7 @@ from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import REQUESTS, AResponse, UpstreamPartitionName
 from kshare_upstream.topics import create_topic
 from kshare_wire.api_versions import VersionRange
+from kshare_wire.generated.requests.fetch import FetchRequest
 from kshare_wire.generated.responses.fetch import FetchResponse
 from kshare_wire.messages import Request
 from support.simulation.loop import VirtualLoop
@@ -47,6 +48,30 @@ class LateEnds(MemoryUpstream):
                         partition.high_watermark -= 1
                         partition.last_stable_offset -= 1
         return answer
+
+
+class CountingUpstream(MemoryUpstream):
+    """Counts the partitions that are fetched, and the Fetches that wait."""
+
+    fetched_partitions = 0
+    fetches_under_way = 0
+
+    async def ask_broker(
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
+    ) -> AResponse:
+        fetched = sum(len(topic.partitions) for topic in request.topics) if isinstance(request, FetchRequest) else 0
+        self.fetched_partitions += fetched
+        self.fetches_under_way += bool(fetched)
+        try:
+            return await super().ask_broker(node_id, request, served, wait_ms=wait_ms, purpose=purpose)
+        finally:
+            self.fetches_under_way -= bool(fetched)
 
 
 class CountingLog(UpstreamLog):
@@ -163,3 +188,35 @@ def test_logs_that_wait_for_a_fetch_under_way_have_the_next_one() -> None:
             await asyncio.wait_for(event.wait(), SOON_S)
 
     run(MemoryUpstream(), body)
+
+
+def test_a_record_of_a_busy_log_does_not_fetch_the_quiet_ones_anew() -> None:
+    upstream = CountingUpstream()
+
+    async def body(tails: Tails) -> None:
+        arrived = [await tails.follow(f"topic-{number}", read_committed=False) for number in range(50)]
+        await asyncio.sleep(QUIET_AFTER_S + 2)
+        await tails.append(tails.logs[0])
+        await asyncio.sleep(0.1)
+        before = upstream.fetched_partitions
+        for _ in range(100):
+            arrived[0].clear()
+            await tails.append(tails.logs[0])
+            await asyncio.wait_for(arrived[0].wait(), SOON_S)
+        quiet = 2 * 49  # at most twice, as less than 500 ms pass
+        assert upstream.fetched_partitions - before <= 100 + quiet
+
+    run(upstream, body)
+
+
+def test_logs_that_become_quiet_one_after_the_other_share_one_fetch() -> None:
+    upstream = CountingUpstream()
+
+    async def body(tails: Tails) -> None:
+        for number in range(2 * TAILS):
+            await tails.follow(f"topic-{number}", read_committed=False)
+            await asyncio.sleep(0.13)
+        await asyncio.sleep(QUIET_AFTER_S + 2)
+        assert upstream.fetches_under_way == 1
+
+    run(upstream, body)

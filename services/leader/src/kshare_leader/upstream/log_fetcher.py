@@ -4,6 +4,10 @@ One is for the `bulk` of offsets that are known to be there, which a broker answ
 logs, where the broker waits for the next record: a log whose end is reached while one waits without it gets another
 one, up to TAILS. Each has a connection of its own, because a broker answers the requests of a connection in order.
 
+A record ends the Fetch that waited for it, with all its logs. So logs without a record for QUIET_AFTER_S share a Fetch
+of their own, the `QUIET` one: a busy log does not begin the Fetch of a thousand quiet ones anew with each record. A log
+that becomes quiet while that one waits stays in another, which ends shortly before it, and then joins it.
+
 A fetch names the leader epoch of the record before its offset, so a broker whose log has another record there says so
 (KIP-595) before any of its records is taken. That, an offset out of range and an unknown topic lead to an examination
 of the log (`examine`), during which it is not fetched.
@@ -42,8 +46,13 @@ EMPTY_PAUSE_MS = 10
 PREFERRED_MS = 300_000
 """How long a replica is preferred (metadata.max.age.ms of Kafka's consumer)."""
 NO_REPLICA = -1
-TAILS = 3
+TAILS = 4
 """How many Fetches may wait at one broker for the next records of one isolation level."""
+QUIET = 0
+"""The number of the one among them that the quiet logs share."""
+QUIET_AFTER_S = 10.0
+JOINS_BEFORE_MS = 10
+"""How long before the Fetch of the quiet logs another one with such logs ends, so that these join it."""
 
 _SUSPICIOUS = frozenset(
     {
@@ -130,6 +139,10 @@ class LogFetcher:
         self._lanes: dict[_Lane, asyncio.Task[None]] = {}
         self._at_tail: set[tuple[int, bool, UpstreamLog]] = set()
         """The logs whose next record a Fetch waits for, with its broker and whether it is read_committed."""
+        self._busy_until_s: dict[UpstreamLog, float] = {}
+        """When a log becomes quiet, in the event loop's time."""
+        self._quiet_ends_s: dict[_LaneKind, float] = {}
+        """When the Fetch of the quiet logs ends, if no record comes before."""
         self._wanting: dict[UpstreamLog, None] = {}
         """The logs to be looked at: they may have something to fetch."""
         self._blocked: dict[_LaneKind, dict[UpstreamLog, None]] = {}
@@ -146,6 +159,7 @@ class LogFetcher:
         self._logs[log.at] = log
         if log.topic_id != NO_ID:
             self._names[log.topic_id] = log.at.topic
+        self._note_busy(log)
         self.demand(log)
 
     def remove(self, log: UpstreamLog) -> None:
@@ -155,6 +169,7 @@ class LogFetcher:
         for blocked in self._blocked.values():
             blocked.pop(log, None)
         self._backing_off.pop(log, None)
+        self._busy_until_s.pop(log, None)
         self._preferred.pop(log.at, None)
         self._leaders.pop(log.at, None)
         self._problems.forget(f"partition {log.at}")
@@ -189,6 +204,9 @@ class LogFetcher:
             for lane, positions in self._by_lane().items():
                 if lane.is_tail:
                     self._at_tail.update((lane.node_id, lane.read_committed, log) for log in positions)
+                if lane.is_tail and lane.number == QUIET:
+                    ends_s = asyncio.get_running_loop().time() + self._limits.fetch_max_wait_ms / 1000
+                    self._quiet_ends_s[lane.kind] = ends_s
                 task = asyncio.get_running_loop().create_task(self._fetch(lane, positions), name=lane.purpose)
                 self._lanes[lane] = task
                 task.add_done_callback(partial(self._lane_ended, lane, positions))
@@ -232,19 +250,49 @@ class LogFetcher:
                 return
             if position.is_tail and (node_id, read_committed, log) in self._at_tail:
                 continue
-            lane = self._free_lane(node_id, read_committed, is_tail=position.is_tail)
+            kind = _LaneKind(node_id, read_committed, position.is_tail)
+            lane = self._free_tail(kind, log) if position.is_tail else self._free_lane(kind, (0,))
             if lane is not None:
                 lanes.setdefault(lane, {})[log] = position
             else:
-                kind = _LaneKind(node_id, read_committed, position.is_tail)
                 self._blocked.setdefault(kind, {})[log] = None
 
-    def _free_lane(self, node_id: int, read_committed: bool, *, is_tail: bool) -> _Lane | None:
-        for number in range(TAILS if is_tail else 1):
-            lane = _Lane(node_id, read_committed, is_tail, number)
+    def _free_lane(self, kind: _LaneKind, numbers: Iterable[int]) -> _Lane | None:
+        for number in numbers:
+            lane = _Lane(*kind, number)
             if lane not in self._lanes:
                 return lane
         return None
+
+    def _free_tail(self, kind: _LaneKind, log: UpstreamLog) -> _Lane | None:
+        """A lane in which a log can wait for its next record; a quiet log may have to wait until it can join."""
+        others = range(QUIET + 1, TAILS)
+        if self._is_busy(log):
+            return self._free_lane(kind, (*others, QUIET))
+        if _Lane(*kind, QUIET) in self._lanes and self._quiet_ends_in_ms(kind) <= 2 * (
+            JOINS_BEFORE_MS + EMPTY_PAUSE_MS
+        ):
+            return None
+        return self._free_lane(kind, (QUIET, *others))
+
+    def _note_busy(self, log: UpstreamLog) -> None:
+        self._busy_until_s[log] = asyncio.get_running_loop().time() + QUIET_AFTER_S
+
+    def _is_busy(self, log: UpstreamLog) -> bool:
+        return self._busy_until_s.get(log, 0.0) > asyncio.get_running_loop().time()
+
+    def _quiet_ends_in_ms(self, kind: _LaneKind) -> int:
+        return round((self._quiet_ends_s[kind] - asyncio.get_running_loop().time()) * 1000)
+
+    def _wait_ms(self, lane: _Lane, logs: Iterable[UpstreamLog]) -> int:
+        """How long the broker shall wait for a record."""
+        if not lane.is_tail:
+            return 0
+        wait_ms = self._limits.fetch_max_wait_ms
+        has_quiet_ones = lane.number != QUIET and not all(map(self._is_busy, logs))
+        if not has_quiet_ones or _Lane(*lane.kind, QUIET) not in self._lanes:
+            return wait_ms
+        return max(1, min(wait_ms, self._quiet_ends_in_ms(lane.kind) - JOINS_BEFORE_MS - EMPTY_PAUSE_MS))
 
     def _is_backing_off(self, log: UpstreamLog) -> bool:
         back_off = self._backing_off.get(log)
@@ -306,7 +354,7 @@ class LogFetcher:
                 self._failed(log, repr(bug))
 
     async def _fetch_and_take(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition]) -> None:
-        wait_ms = self._limits.fetch_max_wait_ms if lane.is_tail else 0
+        wait_ms = self._wait_ms(lane, positions)
         by_id = all(log.topic_id != NO_ID for log in positions)
         try:
             answer = await self._upstream.ask_broker(
@@ -379,6 +427,7 @@ class LogFetcher:
                 continue
             if any(partition.records or ()):
                 has_records = True
+                self._note_busy(log)
                 positions[log] = positions.pop(log)  # what the limit of bytes left out comes first next time
             try:
                 self._take_one(lane, log, positions[log], partition, unreadable.get(at, {}))
