@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed
 from kshare.main import main
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
+from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
 
 KSHARE = str(Path(sys.executable).parent / "kshare")
 COMMANDS = [
@@ -162,3 +164,17 @@ def test_a_reason_that_no_dead_letter_has_is_refused(
         main()
     assert ended.value.code == BAD_USE
     assert "--reason must be rejected, delivery_count_limit" in capsys.readouterr().err
+
+
+def test_every_address_of_a_list_is_asked() -> None:
+    """One that answers is enough: the first refuses, and the second is silent."""
+
+    async def asked(*ports: int) -> MetadataResponse:
+        async with ScriptedBroker() as broker:
+            servers = ", ".join(f"127.0.0.1:{port}" for port in (*ports, broker.port))
+            return await asyncio.to_thread(reach, servers, answer_limit_s=20)
+
+    with silent_server() as silent:
+        assert [broker.node_id for broker in asyncio.run(asked(closed_port(), silent)).brokers] == [NODE_ID]
+    with pytest.raises(ConnectionFailed, match="cannot connect"):
+        reach(f"127.0.0.1:{closed_port()},127.0.0.1:{closed_port()}")

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 
-from kshare.addresses import parse_address
+from kshare.addresses import Address, parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed, read_metadata
@@ -26,25 +26,33 @@ Outcome = MetadataResponse | BaseException
 def reach(
     bootstrap: str, properties: Properties = NO_PROPERTIES, *, answer_limit_s: float = ANSWER_LIMIT_S
 ) -> MetadataResponse:
-    """Brokers and topics of the cluster; ConnectionFailed if there is no response in time."""
-    address = parse_address(bootstrap, what="--bootstrap")
-    outcomes: queue.Queue[Outcome] = queue.Queue(1)
+    """Brokers and topics of the cluster; ConnectionFailed if there is no response in time.
 
-    def ask() -> None:
+    `bootstrap` may be a list with commas, as in Kafka. All of its addresses are asked; the first metadata is taken.
+    """
+    addresses = [parse_address(each.strip(), what="--bootstrap") for each in bootstrap.split(",")]
+    outcomes: queue.Queue[Outcome] = queue.Queue()
+
+    def ask(address: Address) -> None:
         try:
             outcomes.put(read_metadata(address, timeout_s=2 * answer_limit_s, properties=properties))
         except BaseException as problem:  # raised again in the waiting thread
             outcomes.put(problem)
 
-    threading.Thread(target=ask, daemon=True).start()
-    outcome = _first(outcomes, answer_limit_s)
-    if outcome is None:
+    for address in addresses:
+        threading.Thread(target=ask, args=(address,), daemon=True).start()
+    deadline = time.monotonic() + answer_limit_s
+    problem: BaseException | None = None
+    for _ in addresses:
+        outcome = _first(outcomes, deadline - time.monotonic())
+        if isinstance(outcome, MetadataResponse):
+            return outcome
+        problem = outcome or problem
+    if problem is None:
         raise ConnectionFailed(
-            f"no response from {address} within {answer_limit_s:g} s; check that this is a gateway's address"
+            f"no response from {bootstrap} within {answer_limit_s:g} s; check that this is a gateway's address"
         )
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
+    raise problem
 
 
 def _first(outcomes: queue.Queue[Outcome], limit_s: float) -> Outcome | None:
