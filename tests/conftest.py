@@ -22,8 +22,8 @@ from support.environment.turns import forget, turn
 # The processes that tests start keep their compiled code, as a user's do: without it half a second of each start is
 # compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# A shell without job control starts what it runs in the background with SIGINT ignored, and so would be every process that
-# tests start and interrupt.
+# A shell without job control starts what it runs in the background with SIGINT ignored, and every process that tests
+# start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
