@@ -17,6 +17,7 @@ from kio.schema.metadata.v12.response import MetadataResponse
 from kio.serial import entity_reader, entity_writer
 
 from support.clients.administration import create_topic, read_from_earliest
+from support.clients.leaders_and_coordinators import connection_to_leader
 from support.clients.raw_kafka import framed, header, one_record_batch, produce_raw, read_frame
 from support.clusters.kshare_cluster import ROLES, KshareCluster
 
@@ -93,20 +94,19 @@ def test_an_unknown_version_of_api_versions_is_answered_with_its_known_ones(conn
     assert (count, api_key, least, greatest) == (1, 18, 0, 4)
 
 
-def test_invalid_batches_are_refused_with_kafkas_codes(cluster: KshareCluster, connection: socket.socket) -> None:
+def test_invalid_batches_are_refused_with_kafkas_codes(cluster: KshareCluster) -> None:
     topic = f"bad-{uuid.uuid4().hex[:8]}"
     create_topic(cluster.bootstrap, topic, 1)
-    flipped = one_record_batch()
+    flipped, truncated, huge_delta = one_record_batch(), one_record_batch()[:-3], one_record_batch()
     flipped[-1] ^= 1
-    assert produce_raw(connection, topic, bytes(flipped)) == 2  # CORRUPT_MESSAGE
-    truncated = one_record_batch()[:-3]
-    assert produce_raw(connection, topic, bytes(truncated)) in (2, 87)  # CORRUPT_MESSAGE or INVALID_RECORD
-    huge_delta = one_record_batch()
     struct.pack_into(">i", huge_delta, 23, 2**31 - 1)
-    assert produce_raw(connection, topic, bytes(huge_delta)) in (2, 87)
-    unknown = produce_raw(connection, "no-such-topic", bytes(one_record_batch()), known_within_s=0.5)
-    assert unknown == 3  # UNKNOWN_TOPIC_OR_PARTITION
-    assert produce_raw(connection, topic, bytes(one_record_batch())) == 0
+    with connection_to_leader(cluster.bootstrap, topic) as connection:
+        assert produce_raw(connection, topic, bytes(flipped)) == 2  # CORRUPT_MESSAGE
+        assert produce_raw(connection, topic, bytes(truncated)) in (2, 87)  # CORRUPT_MESSAGE or INVALID_RECORD
+        assert produce_raw(connection, topic, bytes(huge_delta)) in (2, 87)
+        unknown = produce_raw(connection, "no-such-topic", bytes(one_record_batch()), known_within_s=0.5)
+        assert unknown == 3  # UNKNOWN_TOPIC_OR_PARTITION
+        assert produce_raw(connection, topic, bytes(one_record_batch())) == 0
 
 
 def test_metadata_of_an_unknown_topic(connection: socket.socket) -> None:

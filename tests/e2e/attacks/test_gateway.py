@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic, wait_until_known
 from support.clients.good_client import MEASURED_S, GoodClient, resident_bytes
+from support.clients.leaders_and_coordinators import address_of_leader
 from support.clients.raw_kafka import framed, header, read_frame
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.memory_folder import memory_folder
@@ -46,12 +47,14 @@ def good_client(attacked: KshareCluster) -> Iterator[GoodClient]:
         yield client
 
 
-def connect(cluster: KshareCluster, receive_buffer: int | None = None) -> socket.socket:
+def connect(cluster: KshareCluster, receive_buffer: int | None = None, address: str = "") -> socket.socket:
+    """To `address`, or to the one that clients begin with."""
     connection = socket.socket()
     if receive_buffer is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     connection.settimeout(30)
-    connection.connect(("127.0.0.1", cluster.port))
+    host, _, port = (address or cluster.bootstrap).rpartition(":")
+    connection.connect((host, int(port)))
     return connection
 
 
@@ -131,8 +134,9 @@ def test_fetch_responses_that_the_client_does_not_read(attacked: KshareCluster, 
             "rack_id": "",
         },
     )
+    leader = address_of_leader(attacked.bootstrap, "large")
     with ExitStack() as stack:
-        connections = [stack.enter_context(connect(attacked, 4096)) for _ in range(150)]
+        connections = [stack.enter_context(connect(attacked, 4096, leader)) for _ in range(150)]
         with good_client.measured() as figures:
             for connection in connections:
                 connection.sendall(b"".join(request_frame(ApiKey.FETCH, 11, number, request) for number in range(3)))

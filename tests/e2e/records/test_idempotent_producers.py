@@ -8,7 +8,6 @@ an answer is stored again then; so no batch of the log may have an epoch above 0
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from confluent_kafka import Producer
 from kshare_wire.record_batches import BatchHeader, read_headers
 from support.clients.administration import create_topic
 from support.clients.delivery import wait_for
+from support.clients.leaders_and_coordinators import connection_to_leader
 from support.clients.raw_records import fetch_raw
 from support.clients.several_coordinator_load import Load
 from support.clusters.engines import is_attached, settings_of_roles
@@ -62,9 +62,8 @@ class SteadyProducing(Load):
 
 
 def stored_batches(bootstrap: str, topic: str, partition: int) -> list[BatchHeader]:
-    host, _, port = bootstrap.rpartition(":")
     found: list[BatchHeader] = []
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with connection_to_leader(bootstrap, topic, partition) as connection:
         while records := fetch_raw(connection, topic, found[-1].last_offset + 1 if found else 0, partition=partition):
             found += read_headers(records)
     return found

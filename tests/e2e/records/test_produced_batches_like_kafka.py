@@ -7,7 +7,6 @@ where Kafka stores what consumers cannot read (`STRICTER`).
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from support.clients.delivery import new_topic
+from support.clients.leaders_and_coordinators import connection_to_leader
 from support.clients.raw_kafka import ProducedAnswer, produce_for_answer, record_with_key
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
@@ -64,16 +64,16 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answered]:
 
 
 def _asked(bootstrap: str, table: list[Case]) -> Iterator[ProducedAnswer]:
-    host, port = bootstrap.split(":")
     for name, configs in TOPIC_CONFIGS.items():
         new_topic(bootstrap, 1, name=name, **{key.replace(".", "_"): value for key, value in configs.items()})
-    with socket.create_connection((host, int(port)), 30) as connection:
-        for name in TOPIC_CONFIGS:
+    with ExitStack() as stack:
+        leaders = {name: stack.enter_context(connection_to_leader(bootstrap, name)) for name in TOPIC_CONFIGS}
+        for name, leader in leaders.items():
             deadline = time.monotonic() + 30
-            while produce_for_answer(connection, name, record_with_key()).code != ErrorCode.NONE:
+            while produce_for_answer(leader, name, record_with_key()).code != ErrorCode.NONE:
                 assert time.monotonic() < deadline, f"topic {name} does not take records"
         for case in table:
-            yield produce_for_answer(connection, case.topic, case.records)
+            yield produce_for_answer(leaders[case.topic], case.topic, case.records)
 
 
 def _comparable(text: str | None) -> str | None:

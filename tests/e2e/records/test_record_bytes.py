@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import struct
 import uuid
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kshare_wire.record_batches import COMPRESSION_NAMES, check_crc, read_headers
 from support.clients.delivery import TIMEOUT_S, Reader, batching_producer, new_group, new_topic
+from support.clients.leaders_and_coordinators import connection_to_leader
 from support.clients.raw_kafka import produce_raw
 from support.clients.raw_records import fetch_raw, share_fetch_raw
 from support.clients.state_of_group import topic_id_of
@@ -47,13 +47,6 @@ Contents = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...
 def java() -> Iterator[JavaClients]:
     with JavaClients() as clients:
         yield clients
-
-
-@pytest.fixture
-def connection(bootstrap: str) -> Iterator[socket.socket]:
-    host, port = bootstrap.split(":")
-    with socket.create_connection((host, int(port)), TIMEOUT_S) as opened:
-        yield opened
 
 
 def of_java(record: JavaRecord) -> Contents:
@@ -109,7 +102,7 @@ def read_by_everybody(java: JavaClients, bootstrap: str, topic: str, count: int)
 @pytest.mark.parametrize("compression", COMPRESSION_NAMES)
 @pytest.mark.parametrize("producer", ["confluent", "java"])
 def test_records_come_back_as_they_were_sent(
-    java: JavaClients, bootstrap: str, connection: socket.socket, compression: str, producer: str
+    java: JavaClients, bootstrap: str, compression: str, producer: str
 ) -> None:
     topic = new_topic(bootstrap, retention_ms="-1")
     if producer == "confluent":
@@ -122,7 +115,8 @@ def test_records_come_back_as_they_were_sent(
     expected = [of_java(record) for record in RECORDS]
     for reader, contents in read_by_everybody(java, bootstrap, topic, len(RECORDS)).items():
         assert contents == expected, reader
-    stored = fetch_raw(connection, topic)
+    with connection_to_leader(bootstrap, topic) as connection:
+        stored = fetch_raw(connection, topic)
     headers = read_headers(stored)
     assert COMPRESSION_NAMES[headers[0].compression] == compression
     for header in headers:
@@ -130,22 +124,20 @@ def test_records_come_back_as_they_were_sent(
 
 
 @pytest.mark.parametrize("compression", range(len(COMPRESSION_NAMES)))
-def test_a_stored_batch_is_the_producers_but_for_offset_and_epoch(
-    bootstrap: str, connection: socket.socket, compression: int
-) -> None:
+def test_a_stored_batch_is_the_producers_but_for_offset_and_epoch(bootstrap: str, compression: int) -> None:
     topic, group = new_topic(bootstrap, retention_ms="-1"), new_group(bootstrap)
     batches = [build_batch([b"", b"x" * 5000, bytes([index])], compression=compression) for index in range(2)]
-    for batch in batches:
-        assert produce_raw(connection, topic, batch) == 0
-    stored = fetch_raw(connection, topic)
-    assert bare(stored) == [bare(batch)[0] for batch in batches]
-    assert [header.base_offset for header in read_headers(stored)] == [0, 3]
-    with Reader(bootstrap, group, topic) as reader:
+    with connection_to_leader(bootstrap, topic) as connection, Reader(bootstrap, group, topic) as reader:
+        for batch in batches:
+            assert produce_raw(connection, topic, batch) == 0
+        stored = fetch_raw(connection, topic)
         assert len(reader.accept(6)) == 6
         for batch in batches:
             assert produce_raw(connection, topic, batch) == 0
         topic_id = uuid.UUID(bytes=topic_id_of(bootstrap, topic))
         shared = share_fetch_raw(connection, group, uuid.uuid4(), topic_id)
+    assert bare(stored) == [bare(batch)[0] for batch in batches]
+    assert [header.base_offset for header in read_headers(stored)] == [0, 3]
     assert bare(shared) == [bare(batch)[0] for batch in batches]
     assert [header.base_offset for header in read_headers(shared)] == [6, 9]
 
@@ -173,15 +165,14 @@ def batch_of_size(size: int, compression: int) -> bytes:
 
 
 @pytest.mark.parametrize("compression", range(len(COMPRESSION_NAMES)))
-def test_a_batch_may_be_as_long_as_max_message_bytes(
-    bootstrap: str, connection: socket.socket, compression: int
-) -> None:
+def test_a_batch_may_be_as_long_as_max_message_bytes(bootstrap: str, compression: int) -> None:
     limit = 20_000
     topic = new_topic(bootstrap, max_message_bytes=str(limit))
     largest, too_large = batch_of_size(limit, compression), batch_of_size(limit + 1, compression)
-    assert produce_raw(connection, topic, too_large) == MESSAGE_TOO_LARGE
-    assert produce_raw(connection, topic, largest) == 0
-    assert bare(fetch_raw(connection, topic)) == bare(largest)
+    with connection_to_leader(bootstrap, topic) as connection:
+        assert produce_raw(connection, topic, too_large) == MESSAGE_TOO_LARGE
+        assert produce_raw(connection, topic, largest) == 0
+        assert bare(fetch_raw(connection, topic)) == bare(largest)
     with Reader(bootstrap, new_group(bootstrap), topic) as reader:
         assert [len(message.value()) > limit - 200 for message in reader.accept(1)] == [True]
 

@@ -1,9 +1,10 @@
-"""The classic group protocol byte by byte, in any version, on one connection: for requests that no client sends.
+"""The classic group protocol byte by byte, in any version, in one order: for requests that no client sends.
 
 with ClassicConnection(bootstrap) as wire:
     answer = wire.join("group", version=9)     # kio's response of that version
     wire.send_join("group", member_id)         # waits at the coordinator; the answer is for `receive`
 
+Each request goes to the coordinator of its group, as clients send it; one broker is every group's coordinator.
 Members' metadata must be a subscription: with other bytes Apache Kafka 4.3.1 never answers a join.
 """
 
@@ -21,12 +22,14 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from support.clients.administration import broker_addresses
+from support.clients.leaders_and_coordinators import address_of_coordinator
 from support.clients.raw_kafka import framed, header, read_frame
 from support.clusters.engines import is_attached, release_of_upstream
 from support.groups.classic_driver import RANGE
 from support.kafka.java import WITHOUT_SHARE_GROUPS
 
-OFFSET_COMMIT, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 10, 11, 12, 13, 14, 15, 16
+OFFSET_COMMIT, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 11, 12, 13, 14, 15, 16
 DELETE_GROUPS, OFFSET_DELETE = 42, 47
 UNREADY_CODES = (14, 15, 16)
 """Apache Kafka makes the topic of its groups when they are first asked for."""
@@ -38,9 +41,12 @@ class ClassicConnection:
     """See the module's text; a context manager."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
-        self._expected: list[Any] = []
+        self._bootstrap = bootstrap
+        self._sockets: dict[str, socket.socket] = {}
+        """By address."""
+        self._coordinators: dict[str, str] = {}
+        """Addresses by group."""
+        self._expected: list[tuple[socket.socket, Any]] = []
 
     def __enter__(self) -> ClassicConnection:
         return self
@@ -48,20 +54,34 @@ class ClassicConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
+        for each in self._sockets.values():
+            each.close()
 
-    def send(self, key: int, version: int, **fields: Any) -> None:
+    def _connection(self, address: str) -> socket.socket:
+        if address not in self._sockets:
+            host, _, port = address.rpartition(":")
+            self._sockets[address] = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        return self._sockets[address]
+
+    def _coordinator(self, group: str) -> str:
+        if group not in self._coordinators:
+            self._coordinators[group] = address_of_coordinator(self._bootstrap, group)
+        return self._coordinators[group]
+
+    def send(self, key: int, version: int, address: str = "", **fields: Any) -> None:
+        """To `address`, or to the coordinator of the group that the request names."""
+        connection = self._connection(address or self._coordinator(fields["group_id"]))
         request_type: Any = load_request_schema(key, version)
         known = {name: value for name, value in fields.items() if name in request_type.__dataclass_fields__}
         body = io.BytesIO()
         entity_writer(request_type)(body, request_type(**known))
-        self._socket.sendall(framed(header(key, version, flexible=request_type.__flexible__) + body.getvalue()))
-        self._expected.append(load_response_schema(key, version))
+        connection.sendall(framed(header(key, version, flexible=request_type.__flexible__) + body.getvalue()))
+        self._expected.append((connection, load_response_schema(key, version)))
 
     def receive(self) -> Any:
         """The answer to the oldest request without one."""
-        response_type = self._expected.pop(0)
-        answer = read_frame(self._socket)
+        connection, response_type = self._expected.pop(0)
+        answer = read_frame(connection)
         assert answer is not None, "the connection was closed"
         body_offset = 5 if response_type.__flexible__ else 4
         return entity_reader(response_type)(answer, body_offset)[0]
@@ -79,10 +99,7 @@ class ClassicConnection:
 
     def find_coordinator(self, group: str) -> None:
         """Apache Kafka makes the topic of its groups when it is asked this; returns when there is a coordinator."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while self.call(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=(group,)).coordinators[0].error_code:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        self._coordinator(group)
 
     def join(self, group: str, member_id: str = "", **fields: Any) -> Any:
         return self.call(JOIN, fields.get("version", 9), **join_fields(group, member_id, **fields))
@@ -154,21 +171,31 @@ class ClassicConnection:
         )
 
     def delete_groups(self, *groups: str) -> dict[str, int]:
-        answer = self.call(DELETE_GROUPS, 2, groups_names=groups)
-        return {str(result.group_id): int(result.error_code) for result in answer.results}
+        """By one request for each coordinator."""
+        of_coordinators: dict[str, list[str]] = {}
+        for group in groups:
+            of_coordinators.setdefault(self._coordinator(group), []).append(group)
+        results = [
+            result
+            for address, names in of_coordinators.items()
+            for result in self.call(DELETE_GROUPS, 2, address=address, groups_names=tuple(names)).results
+        ]
+        return {str(result.group_id): int(result.error_code) for result in results}
 
     def describe(self, group: str, version: int | None = None) -> Any:
         """`version` None: the newest that the cluster has."""
         if version is None:
             version = 5 if is_attached() and release_of_upstream() == WITHOUT_SHARE_GROUPS else 6
-        return self.call(DESCRIBE, version, groups=(group,), include_authorized_operations=False).groups[0]
+        address = self._coordinator(group)
+        answer = self.call(DESCRIBE, version, address=address, groups=(group,), include_authorized_operations=False)
+        return answer.groups[0]
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> dict[str, tuple[str, str, str]]:
-        """Protocol type, state and type by group id."""
-        answer = self.call(LIST, 5, states_filter=tuple(states), types_filter=tuple(types))
-        return {
-            str(group.group_id): (group.protocol_type, group.group_state, group.group_type) for group in answer.groups
-        }
+        """Protocol type, state and type by group id; each broker lists those that it coordinates."""
+        filters = {"states_filter": tuple(states), "types_filter": tuple(types)}
+        answers = [self.call(LIST, 5, address=address, **filters) for address in broker_addresses(self._bootstrap)]
+        groups = [group for answer in answers for group in answer.groups]
+        return {str(group.group_id): (group.protocol_type, group.group_state, group.group_type) for group in groups}
 
 
 def _part(key: int, version: int, name: str) -> Any:
