@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from support.clients.delivery import TIMEOUT_S, new_topic, wait_for
+from support.clients.administration import create_placed_topic
+from support.clients.delivery import TIMEOUT_S, wait_for
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.java_programs import run_tool
 
@@ -36,7 +37,8 @@ def becomes(expected: bool, taken: Callable[[], bool]) -> None:
 def test_the_largest_message_is_altered_while_everything_runs(tmp_path: Path) -> None:
     with KshareCluster(tmp_path) as cluster:
         bootstrap = cluster.bootstrap
-        topic = new_topic(bootstrap)
+        topic = "placed"
+        create_placed_topic(bootstrap, topic, [[1]], {})  # at the broker whose config is altered
 
         def taken() -> bool:
             return produces(bootstrap, topic, 5_000)

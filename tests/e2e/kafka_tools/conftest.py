@@ -9,17 +9,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from support.clients.delivery import System, running_system
-from support.clusters.engines import is_attached, release_of_answers
+from support.clients.delivery import System, properties_of, running_system
+from support.clusters.engines import brokers_of_upstream, is_attached, release_of_answers, upstream_of
 from support.kafka.java import NEWEST
 from support.kafka.tools import ToolPair
 
 SETTINGS = {"share_coordinator_state_topic_min_isr": "1", "group_initial_rebalance_delay_ms": "0"}
 OF_CLUSTERS = {"min_insync_replicas": "1", "default_replication_factor": "1"}
-"""What the cluster behind kshare has in its server.properties, too (`upstream_of`)."""
+"""What the cluster of one broker behind kshare has in its server.properties, too (`upstream_of`)."""
 EARLIEST = "share.auto.offset.reset=earliest"
 
 
@@ -53,14 +54,11 @@ def prepared(
     """Where they differ at the start they are made equal: Kafka's internal topics come with the first group, and
     min.insync.replicas is given to all brokers where a cluster was formatted with eligible leader replicas."""
     with ExitStack() as stack:
-        settings = {**SETTINGS, **(OF_CLUSTERS if is_attached() else {})}
-        kafka = stack.enter_context(
-            running_system("kafka", tmp_path_factory.mktemp("kafka"), release=release, **settings)
-        )
+        kafka = stack.enter_context(_compared_with(tmp_path_factory.mktemp("kafka"), release))
         records_bootstraps = (kshare.records_bootstrap, kafka.bootstrap)
         tools = stack.enter_context(ToolPair((kshare.bootstrap, kafka.bootstrap), records_bootstraps))
         tools.same("kafka-configs", "--alter", "--broker-defaults", "--add-config", "min.insync.replicas=1")
-        tools.same("kafka-topics", "--create", "--topic", first)
+        tools.same("kafka-topics", "--create", "--topic", first, "--replica-assignment", "1")
         tools.same("kafka-console-producer", "--topic", first, typed="one\n")
         reading = ("--topic", first, "--max-messages", "1", "--timeout-ms", "20000")
         tools.same("kafka-console-consumer", *reading, "--group", first, "--from-beginning")
@@ -68,6 +66,19 @@ def prepared(
             tools.same("kafka-configs", "--alter", "--group", f"{first}-share", "--add-config", EARLIEST)
             tools.same("kafka-console-share-consumer", *reading, "--group", f"{first}-share")
         yield tools
+
+
+@contextmanager
+def _compared_with(folder: Path, release: str) -> Iterator[System]:
+    """Apache Kafka with as many brokers as there are behind kshare."""
+    if brokers_of_upstream() == 1:
+        settings = {**SETTINGS, **(OF_CLUSTERS if is_attached() else {})}
+        with running_system("kafka", folder, release=release, **settings) as running:
+            yield running
+    else:
+        with upstream_of(folder, properties_of(SETTINGS), release) as cluster:
+            address = cluster.brokers[0].bootstrap
+            yield System("kafka", address, address)
 
 
 @pytest.fixture

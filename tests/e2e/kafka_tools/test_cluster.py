@@ -12,7 +12,7 @@ import re
 import pytest
 
 from support.clients.delivery import ONE_BY_ONE, produce, wait_for
-from support.clusters.engines import is_attached
+from support.clusters.engines import brokers_of_upstream, is_attached
 from support.kafka.tools import Printed, ToolPair
 
 AT = ("--bootstrap-server", "ADDRESS")
@@ -96,6 +96,10 @@ def test_features_are_those_of_the_release(pair: ToolPair, command: str) -> None
     assert kshare.has("does not support UPDATE_FEATURES")
 
 
+OBSERVERS = [*range(2, brokers_of_upstream() + 1)]
+"""Brokers of a cluster that vote for no controller."""
+
+
 def test_the_metadata_quorum_has_one_voter(pair: ToolPair) -> None:
     """Offsets, epochs and times are each cluster's own; the voter's directory and its listener are Kafka's."""
     ours, theirs = (
@@ -103,11 +107,12 @@ def test_the_metadata_quorum_has_one_voter(pair: ToolPair) -> None:
         for printed in pair.run("kafka-metadata-quorum", *AT, "describe", "--status", server=False)
     )
     assert list(ours) == list(theirs)
-    same = ["LeaderId", "MaxFollowerLag", "MaxFollowerLagTimeMs", "CurrentObservers"]
-    assert [ours[name].strip() for name in same] == [theirs[name].strip() for name in same] == ["1", "0", "0", "[]"]
+    same = ["LeaderId", "MaxFollowerLag", "MaxFollowerLagTimeMs"]
+    assert [ours[name].strip() for name in same] == [theirs[name].strip() for name in same] == ["1", "0", "0"]
     assert int(ours["HighWatermark"]) > 0
-    voters = [json.loads(each["CurrentVoters"]) for each in (ours, theirs)]
-    assert [[voter["id"] for voter in each] for each in voters] == [[1], [1]]
+    for role, expected in (("CurrentVoters", [1]), ("CurrentObservers", OBSERVERS)):
+        replicas = [json.loads(each[role]) for each in (ours, theirs)]
+        assert [sorted(replica["id"] for replica in each) for each in replicas] == [expected, expected]
 
 
 def test_the_quorums_replication(pair: ToolPair) -> None:
@@ -115,9 +120,11 @@ def test_the_quorums_replication(pair: ToolPair) -> None:
         printed.rows() for printed in pair.run("kafka-metadata-quorum", *AT, "describe", "--replication", server=False)
     )
     assert ours[0] == theirs[0]
-    (voter,), (kafkas,) = ours[1:], theirs[1:]
     lag, status = ours[0].index("Lag"), ours[0].index("Status")
+    (voter, *observers), (kafkas, *of_kafka) = ours[1:], theirs[1:]
     assert (voter[0], voter[lag], voter[status]) == (kafkas[0], kafkas[lag], kafkas[status]) == ("1", "0", "Leader")
+    shown = [sorted((row[0], row[status]) for row in rows) for rows in (observers, of_kafka)]
+    assert shown == [[(str(broker), "Observer") for broker in OBSERVERS]] * 2
 
 
 @pytest.mark.parametrize(
@@ -139,7 +146,10 @@ def test_a_broker_is_no_controller(pair: ToolPair, command: tuple[str, ...]) -> 
 
 
 def test_log_dirs(pair: ToolPair, name: str) -> None:
-    """The same partitions with the same sizes: a size is that of the record batches. The directory is a leader's."""
+    """The same partitions with the same sizes: a size is that of the record batches. The directory is a leader's.
+
+    Which broker has a partition is each cluster's own choice.
+    """
     pair.create_topic(name, 2)
     pair.each(lambda bootstrap: produce(bootstrap, name, ["a", "bb", "ccc"], settings=ONE_BY_ONE))
 
@@ -147,16 +157,18 @@ def test_log_dirs(pair: ToolPair, name: str) -> None:
         found = []
         for runs in pair.runs:
             text = runs.text("kafka-log-dirs", "--describe", *options)
-            (broker,) = json.loads(text.splitlines()[-1])["brokers"]
-            assert broker["broker"] == 1
-            (directory,) = broker["logDirs"]
-            assert directory["error"] is None
-            found.append({entry["partition"]: entry for entry in directory["partitions"]})
+            brokers = json.loads(text.splitlines()[-1])["brokers"]
+            assert sorted(broker["broker"] for broker in brokers) == [1, *OBSERVERS]
+            directories = [directory for broker in brokers for directory in broker["logDirs"]]
+            assert [directory["error"] for directory in directories] == [None] * len(brokers)
+            found.append({entry["partition"]: entry for each in directories for entry in each["partitions"]})
         return found
+
+    every_broker = ",".join(map(str, (1, *OBSERVERS)))
 
     def is_same() -> bool:
         """Kafka makes the log of a partition some time after it knows of it."""
-        kshare, kafka = described("--topic-list", f"{name},missing", "--broker-list", "1")
+        kshare, kafka = described("--topic-list", f"{name},missing", "--broker-list", every_broker)
         assert kshare.keys() == {f"{name}-0", f"{name}-1"}
         return kshare == kafka
 

@@ -37,7 +37,8 @@ def test_there_are_no_reassignments(pair: ToolPair) -> None:
 @pytest.mark.parametrize(("broker", "step"), [(1, "--execute"), (1, "--verify"), (1, "--cancel"), (9, "--execute")])
 def test_a_partition_stays_at_its_one_broker(pair: ToolPair, name: str, tmp_path: Path, broker: int, step: str) -> None:
     """`kshare partitions move` moves it to another leader, which is no broker."""
-    pair.create_topic(name)
+    pair.same("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1")
+    pair.wait_for_partitions(name, 1)
     plan = tmp_path / "plan.json"
     partition = {"topic": name, "partition": 0, "replicas": [broker], "log_dirs": ["any"]}
     plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))

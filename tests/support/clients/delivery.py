@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,10 +60,15 @@ class System:
         wait_for(lambda: name not in admin.list_topics(timeout=TIMEOUT_S).topics, f"{name} is gone")
 
 
+def properties_of(settings: Mapping[str, str]) -> dict[str, str]:
+    """SETTINGS and those of `settings`, which have underscores for dots."""
+    return {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}
+
+
 @contextmanager
 def running_system(kind: str, folder: Path, *, release: str = NEWEST, **settings: str) -> Iterator[System]:
     """`kind` is "kshare" or "kafka", and `release` that of Kafka; `settings` have underscores for dots."""
-    properties = {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}
+    properties = properties_of(settings)
     if kind == "kafka":
         with ApacheKafka(folder, properties, heap="512m", quick=True, release=release) as kafka:
             yield System(kind, kafka.bootstrap, kafka.bootstrap)

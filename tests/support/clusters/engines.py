@@ -20,6 +20,7 @@ from support.kafka.java import NEWEST, WITHOUT_SHARE_GROUPS
 
 VARIABLE = "KSHARE_TEST_ENGINE"
 BROKERS = "KSHARE_TEST_BROKERS"
+"""How many brokers the cluster behind kshare has; 1 by default."""
 RELEASE = "KSHARE_TEST_UPSTREAM"
 """The release of the cluster behind kshare, 3.9.1 or 4.3.1."""
 OF_LISTENERS = ("listener", "advertised.", "ssl.", "sasl.", "authorizer.", "super.users", "kshare.", "security.")
@@ -79,12 +80,22 @@ def release_of_answers() -> str:
     return release_of_upstream() if is_attached() else NEWEST
 
 
-def upstream_of(folder: Path, settings: Mapping[str, str]) -> ExistingCluster:
-    """The cluster behind kshare, with those of `settings` that a broker has too."""
+def brokers_of_upstream() -> int:
+    """How many brokers a client of kshare sees."""
+    return int(os.environ.get(BROKERS) or 1) if is_attached() else 1
+
+
+def upstream_of(folder: Path, settings: Mapping[str, str], release: str | None = None) -> ExistingCluster:
+    """The cluster behind kshare, with those of `settings` that a broker has too.
+
+    With another `release` it is a cluster of as many brokers to compare with.
+    """
     shared = {name: value for name, value in settings.items() if not name.startswith(OF_LISTENERS)}
     brokers = int(os.environ.get(BROKERS) or 1)
     replicas = {"default.replication.factor": str(brokers), "min.insync.replicas": str(max(1, brokers - 1))}
-    return ExistingCluster(folder, brokers=brokers, settings={**replicas, **shared}, release=release_of_upstream())
+    return ExistingCluster(
+        folder, brokers=brokers, settings={**replicas, **shared}, release=release or release_of_upstream()
+    )
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from support.clients.administration import broker_addresses, wait_until_known
-from support.clusters.engines import is_attached, release_of_answers
+from support.clusters.engines import brokers_of_upstream, is_attached, release_of_answers
 from support.kafka.java import NEWEST
 from support.kafka.java_programs import java_command
 
@@ -315,6 +315,22 @@ HASHED = re.compile(r"\[[\w-]+\](?:, ?\[[\w-]+\])+|(?<=Valid states are: )\S.*|(
 """Options and states that tools print in the order of a hash map."""
 
 
+PLACED = re.compile(r"(?<=\bLeader: )\d+|(?<=\bReplicas: )[\d,]+|(?<=\bIsr: )[\d,]+|(?<=ADDRESS \()\d+(?=\))")
+"""Ids of the brokers that lead, replicate or coordinate: a cluster of several draws them at random."""
+ANY_BROKER = "BROKER"
+
+
+def first_broker() -> str:
+    """How the id of a broker that leads, replicates or coordinates is shown."""
+    return "1" if brokers_of_upstream() == 1 else ANY_BROKER
+
+
+def without_drawn_brokers(text: str) -> str:
+    if brokers_of_upstream() == 1:
+        return text
+    return PLACED.sub(lambda found: re.sub(r"\d+", ANY_BROKER, found[0]), text)
+
+
 def _in_order(found: re.Match[str]) -> str:
     return ", ".join(sorted(part.strip() for part in found[0].split(",")))
 
@@ -328,7 +344,7 @@ def _printed(addresses: Sequence[str], answer: dict[str, Any]) -> Printed:
         line = UUID.sub("UUID", RANDOM_ID.sub("ID", " ".join(line.split())))
         for pattern, shown in SAID:
             line = pattern.sub(shown, line)
-        line = HASHED.sub(_in_order, line)
+        line = without_drawn_brokers(HASHED.sub(_in_order, line))
         if line and not re.match(r"at \S+\(|\.\.\. \d+ more", line):
             lines.append(line)
     return Printed(int(answer["exit"]), tuple(lines))
