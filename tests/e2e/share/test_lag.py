@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clients.administration import create_placed_topic
 from support.clients.delivery import (
     ACCEPT,
     RELEASE,
@@ -74,7 +75,8 @@ def test_start_offset_and_lag_from_the_first_delivery_on(system: System) -> None
     The start offset that is written down may lie before records that are done; the lag knows of them.
     """
     bootstrap, records_bootstrap = system.bootstrap, system.records_bootstrap
-    topic, group = new_topic(records_bootstrap, 2), new_group(bootstrap)
+    topic, group = f"topic-{uuid.uuid4().hex[:8]}", new_group(bootstrap)
+    create_placed_topic(records_bootstrap, topic, [[1], [1]], {})  # at one broker, so that one fetch reads both
     produce(records_bootstrap, topic, map(str, range(10)))
     with Reader(bootstrap, group, topic) as reader:
         messages = reader.take()
