@@ -77,6 +77,7 @@ def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap:
         )
         for member in (renewing, leaving):  # a first poll may take longer than the lock
             assert member.poll(100) == []
+        produced_at = time.monotonic()
         produce(records_bootstrap, topic, ["one", "another"], settings=ONE_BY_ONE)
         held = renewing.take()
         started_at = time.monotonic()
@@ -91,8 +92,13 @@ def test_renewing_keeps_a_lock_beyond_its_duration(java: JavaClients, bootstrap:
             held = renewing.take()  # the client hands out again what it renewed
             assert (values(held), counts(held)) == (renewed, [1])
             if not found and (found := other.poll(300)):
+                # The client that renews may have fetched it too, without handing it out: that is one lock more.
+                lapsed_locks = int((time.monotonic() - produced_at) / LOCK_S)
                 accept(other, found)
-        assert (values(found), counts(found)) == (left, [2])
+        assert values(found) == left
+        [delivery_count] = counts(found)
+        assert delivery_count is not None
+        assert 2 <= delivery_count <= 1 + lapsed_locks, "a count grows with a lock that has run out"
         accept(renewing, held)
 
 
