@@ -17,6 +17,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from kshare_core.identifiers import TopicPartition
@@ -194,6 +196,12 @@ class BatchCache:
         stop = start + NAMED_RUNS
         epochs = partition.leader_epochs[start:stop]
         return list(map(OffsetRun, firsts[start:stop], partition.last_offsets[start:stop], epochs))
+
+    def first_cached(self, keys: Iterable[TopicPartition], limit: int) -> list[TopicPartition]:
+        """The first `limit` of the partitions that have cached batches."""
+        if not self._partitions:
+            return []
+        return list(islice((key for key in keys if key in self._partitions), limit))
 
     def unpin(self, key: TopicPartition) -> None:
         if not self.limit_bytes:

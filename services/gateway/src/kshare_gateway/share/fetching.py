@@ -35,6 +35,7 @@ from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.records.batch_cache import CachedBatch
 from kshare_gateway.records.read_ahead import ReadAhead
 from kshare_gateway.share.releases import SessionReleases
+from kshare_gateway.share.remembered_partitions import Fetched, Remembered, RememberedPartitions
 from kshare_gateway.share.sessions import ShareSession
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -51,6 +52,8 @@ LAST_WORDS_MS = 500
 """How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
 KEPT_LOCK_SHARE_MIN = 0.5
 """Kept records are delivered only while at least this fraction of their lock is left; others are released."""
+CACHED_NAMED = 8
+"""Partitions whose cached batches are named in a fetch that does not name all of its partitions."""
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
 
@@ -65,6 +68,10 @@ class FetchTerms:
     batch_size: int
     share_acquire_mode: int
     is_renew_ack: bool
+    names_all: bool = False
+    """Leaders are to answer for each partition, also for those without records."""
+    is_whole: bool = True
+    """All partitions of the session are fetched."""
 
 
 @dataclass(slots=True)
@@ -124,6 +131,7 @@ class _SessionCalls:
     waiting: dict[str, asyncio.Task[LeaderAnswer]] = field(default_factory=dict)
     undelivered: dict[str, int] = field(default_factory=dict)
     last_fetch_number: int = 0
+    remembered: RememberedPartitions = field(default_factory=RememberedPartitions)
 
     def settled(self, answer: LeaderAnswer) -> None:
         """Notes that the response is delivered before any later acknowledgement, or never."""
@@ -135,7 +143,7 @@ class _SessionCalls:
 class _Plan:
     """Partitions by the address of their leader, and the responses of partitions without a leader."""
 
-    fetch: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    fetch: Mapping[str, Fetched] = field(default_factory=dict)
     acknowledge: dict[str, dict[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]] = field(
         default_factory=dict
     )
@@ -160,17 +168,21 @@ class ShareFetcher:
         acknowledgements: Acknowledgements,
         *,
         is_first: bool = False,
+        is_whole: bool = True,
     ) -> list[LeaderAnswer]:
         """The responses of all leaders involved; a partition may be in two, once acknowledged, once fetched.
 
         `is_first`: the response opens the session, so it has the final state of each partition at its leader.
+        `is_whole`: all partitions of the session are `fetched`.
         """
         if not self._gateway.reassignments.is_calm:
             await self._gateway.reassignments.begin().until_served((*fetched, *acknowledgements))
         if not self._gateway.sessions.is_current(session):
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session ended before its fetch began")
-        plan = self._plan(fetched, acknowledgements)
         calls = self._calls.setdefault(session, _SessionCalls())
+        terms.names_all = is_first or bool(session.unnamed) or not is_whole
+        terms.is_whole = is_whole
+        plan = self._plan_of(session, calls, fetched, acknowledgements, is_whole=is_whole)
         terms.max_wait_ms = bounded_wait_ms(terms.max_wait_ms)
         addresses = {**dict.fromkeys(plan.fetch), **dict.fromkeys(plan.acknowledge)}
         calls.addresses.update(addresses)
@@ -228,16 +240,39 @@ class ShareFetcher:
         if calls is not None:
             self._calls[new] = calls
 
+    def _plan_of(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        fetched: Sequence[TopicPartition],
+        acknowledgements: Acknowledgements,
+        *,
+        is_whole: bool,
+    ) -> _Plan:
+        """The plan of a fetch; where leaders remember all that is fetched, it is known already."""
+        view = self._gateway.view
+        known = calls.remembered.plan(session, view) if fetched and is_whole else None
+        if known is not None:
+            plan = self._plan((), acknowledgements)
+            plan.fetch = known
+            return plan
+        plan = self._plan(fetched, acknowledgements)
+        if fetched and is_whole and not plan.failed:
+            calls.remembered.planned(session, view, plan.fetch)
+        return plan
+
     def _plan(self, fetched: Sequence[TopicPartition], acknowledgements: Acknowledgements) -> _Plan:
         plan = _Plan()
         leader_of = self._gateway.leader_of
+        fetch: dict[str, list[TopicPartition]] = {}
         failed: dict[TopicPartition, PartitionAnswer] = {}
         for key in fetched:
             address, code = leader_of(key)
             if code:
                 failed[key] = PartitionAnswer(key, error_code=code)
             else:
-                plan.fetch.setdefault(address, []).append(key)
+                fetch.setdefault(address, []).append(key)
+        plan.fetch = dict(fetch)
         for key, batches in acknowledgements.items():
             address, code = leader_of(key)
             if code:
@@ -275,7 +310,7 @@ class ShareFetcher:
         self,
         session: ShareSession,
         calls: _SessionCalls,
-        fetch: Mapping[str, Sequence[TopicPartition]],
+        fetch: Mapping[str, Fetched],
         terms: FetchTerms,
         *,
         wait: bool,
@@ -312,7 +347,7 @@ class ShareFetcher:
         self,
         session: ShareSession,
         calls: _SessionCalls,
-        fetch: Mapping[str, Sequence[TopicPartition]],
+        fetch: Mapping[str, Fetched],
         terms: FetchTerms,
         deadline: float,
     ) -> list[LeaderAnswer]:
@@ -354,13 +389,15 @@ class ShareFetcher:
         self,
         session: ShareSession,
         address: str,
-        fetched: Sequence[TopicPartition],
+        fetched: Fetched,
         acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
         terms: FetchTerms,
         wait_ms: int,
     ) -> LeaderAnswer:
         gateway = self._gateway
         delivered_fetch_number = self._delivered_fetch_number(session, address)
+        calls = self._calls.get(session)
+        remembered = calls.remembered.at(address) if calls is not None and fetched and not terms.names_all else None
         request = leader_pb2.ShareFetchRequest(
             owner=gateway.session_owner(session.key),
             max_wait_ms=wait_ms,
@@ -373,26 +410,22 @@ class ShareFetcher:
             fetch_number=self._number_fetch(session, address),
             delivered_fetch_number=delivered_fetch_number,
         )
-        cache = gateway.cache
-        for key in fetched:
-            partition = request.partitions.add(topic_id=key.topic_id, partition=key.partition, fetch=True)
-            for run in cache.pin(key):
-                partition.cached.add(
-                    first_offset=run.first_offset, last_offset=run.last_offset, leader_epoch=run.leader_epoch
-                )
-            if key in acknowledged:
-                partition.acknowledgement_batches.extend(acknowledged[key])
-        only_acknowledged = [key for key in acknowledged if key not in fetched] if acknowledged else ()
-        for key in only_acknowledged:
-            request.partitions.add(
-                topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=acknowledged[key]
-            )
+        if remembered is None:
+            request.remember = bool(fetched) and terms.is_whole and calls is not None
+        else:
+            request.remembered_fetch_number = remembered.fetch_number
+        plan_number = 0 if calls is None else calls.remembered.plan_number
+        pinned = self._name_partitions(request, fetched, acknowledged, remembered)
         try:
             answer, payload = await gateway.call_leader(address, SHARE_FETCH, request, wait_ms=wait_ms)
-            return self._read(session, address, request.fetch_number, answer, payload, acknowledged)
+            if not answer.is_forgotten:
+                if answer.is_remembered and calls is not None:
+                    calls.remembered.remember(address, request.fetch_number, fetched, plan_number)
+                return self._read(session, address, request.fetch_number, answer, payload, acknowledged, remembered)
         except CallFailed as failure:
             log.warning("ShareFetch at leader %s failed: %s", address, failure)
             self._releases.take_back(session.key, address, request.fetch_number)
+            only_acknowledged = [key for key in acknowledged if key not in fetched]
             return LeaderAnswer(
                 address,
                 _unavailable([*fetched, *only_acknowledged], fetched, acknowledged),
@@ -400,8 +433,38 @@ class ShareFetcher:
                 fetch_number=request.fetch_number,
             )
         finally:
-            for key in fetched:
-                cache.unpin(key)
+            for key in pinned:
+                gateway.cache.unpin(key)
+        assert calls is not None and remembered is not None, "a leader forgot what it was not asked to remember"
+        calls.remembered.forget(address)
+        return await self._call(session, address, list(fetched), acknowledged, terms, wait_ms)
+
+    def _name_partitions(
+        self,
+        request: leader_pb2.ShareFetchRequest,
+        fetched: Fetched,
+        acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+        remembered: Remembered | None,
+    ) -> Sequence[TopicPartition]:
+        """Adds the partitions to a request; returns those that it pinned in the cache."""
+        cache = self._gateway.cache
+        pinned = list(fetched) if remembered is None else cache.first_cached(remembered.partitions, CACHED_NAMED)
+        for key in pinned:
+            partition = request.partitions.add(topic_id=key.topic_id, partition=key.partition, fetch=remembered is None)
+            for run in cache.pin(key):
+                partition.cached.add(
+                    first_offset=run.first_offset, last_offset=run.last_offset, leader_epoch=run.leader_epoch
+                )
+            if key in acknowledged:
+                partition.acknowledgement_batches.extend(acknowledged[key])
+        if acknowledged:
+            named = dict.fromkeys(pinned)
+            for key, batches in acknowledged.items():
+                if key not in named:
+                    request.partitions.add(
+                        topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=batches
+                    )
+        return pinned
 
     def _number_fetch(self, session: ShareSession, address: str) -> int:
         self._last_fetch_number += 1
@@ -423,6 +486,7 @@ class ShareFetcher:
         answer: leader_pb2.ShareFetchResponse,
         payload: memoryview,
         acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
+        remembered: Remembered | None,
     ) -> LeaderAnswer:
         partitions: list[PartitionAnswer] = []
         position = 0
@@ -439,6 +503,8 @@ class ShareFetcher:
                 is_acquirable=entry.is_acquirable,
             )
             partitions.append(result)
+            if remembered is not None and entry.acquired_records:
+                remembered.had_records(key)
             position = self._read_batches(result, entry, payload, position)
             if len(result.records) != len(entry.batches):
                 log.error(
@@ -568,7 +634,7 @@ def _harvest(calls: _SessionCalls) -> None:
 
 def _unavailable(
     keys: Sequence[TopicPartition],
-    fetched: Sequence[TopicPartition],
+    fetched: Fetched,
     acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
 ) -> list[PartitionAnswer]:
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER

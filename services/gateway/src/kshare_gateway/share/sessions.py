@@ -23,6 +23,7 @@ request forgets is not in the session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -48,10 +49,13 @@ class ListedPartition(NamedTuple):
     joins: bool
 
 
+_versions = count(1)
+
+
 class ShareSession:
     """A share session: its partitions in the order of joining, and the epoch that the next request must carry."""
 
-    __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation", "unnamed")
+    __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation", "unnamed", "version")
 
     def __init__(self, key: ShareSessionKey, connection_id: int, partitions: dict[TopicPartition, None]) -> None:
         self.key = key
@@ -59,6 +63,8 @@ class ShareSession:
         self.partitions = partitions
         self.next_epoch = 1
         self.rotation = 0
+        self.version = next(_versions)
+        """Another number after each change of `partitions`; no other session ever has it."""
         self.unnamed: dict[TopicPartition, None] = {}
         """Partitions that joined later or had an error: a response names them as soon as they are acquirable."""
 
@@ -138,9 +144,12 @@ class ShareSessionTable:
         self._check_size(len(session.partitions) + len(added))
         for partition in added:
             session.partitions[partition] = session.unnamed[partition] = None
-        for partition in forgotten:
+        removed = [partition for partition in forgotten if partition in session.partitions]
+        for partition in removed:
             session.partitions.pop(partition, None)
             session.unnamed.pop(partition, None)
+        if added or removed:
+            session.version = next(_versions)
         session.next_epoch = next_epoch(session.next_epoch)
         return session
 

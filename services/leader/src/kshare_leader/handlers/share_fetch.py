@@ -32,6 +32,7 @@ from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.ports import StoredBatch
 from kshare_leader.share.acquiring import Taken
 from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.fetch_sessions import FetchSession
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Payload
@@ -53,7 +54,7 @@ _FETCH_ERRORS = frozenset(
 """The fetch error codes that clients handle; other errors are left out, and the partition has no records."""
 
 
-class _PartitionFetch:
+class PartitionFetch:
     """One partition of the request and its result."""
 
     __slots__ = ("acknowledged", "error", "key", "request", "served", "taken")
@@ -77,17 +78,22 @@ class ShareFetchCall:
         self.fetch_number = request.fetch_number
         group_id = request.owner.group_id
         self._partitions = [
-            _PartitionFetch(partition, SharePartitionKey(group_id, partition.topic_id, partition.partition))
+            PartitionFetch(partition, SharePartitionKey(group_id, partition.topic_id, partition.partition))
             for partition in request.partitions
         ]
         self._settings = directory.settings(group_id)
+        self._taking: FetchLimits | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self._is_remembered = False
+        self.wait_number = 0
+        self.session: FetchSession | None = None
 
     async def run(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         self._acknowledge()
         try:
             if self._may_acquire():
                 self._look_up()
+                self._is_remembered = self._remember()
                 may_wait = self._may_wait()
                 if not self._attempt(may_wait=may_wait) and may_wait:
                     await self._wait()
@@ -130,10 +136,20 @@ class ShareFetchCall:
                 fetch.served.add_member(self.owner)
                 fetch.served.serve_waiting()
 
+    def _remember(self) -> bool:
+        """Whether the session's next fetches need not name its partitions."""
+        request = self._request
+        if not (request.remember and self._may_acquire()):
+            return False
+        served = {fetch.key: fetch.served for fetch in self._partitions if fetch.request.fetch}
+        return self._directory.fetch_sessions.remember(
+            request.owner.group_id, self.owner, request.fetch_number, served, now_ms()
+        )
+
     def _attempt(self, *, may_wait: bool) -> bool:
         """Acquires the records that are available now; returns whether the fetch is to be answered."""
         something = self._note_dropped()
-        self._settings = self._directory.settings(self._request.owner.group_id)
+        self._read_settings()
         if may_wait and not something and not self._has_min_bytes():
             return False
         deliverable = [
@@ -142,23 +158,38 @@ class ShareFetchCall:
             if (served := fetch.served) is not None and served.has_deliverable()
         ]
         records_left, bytes_left = self._request.max_records, self._request.max_bytes
-        limits = self._limits()
         for index, (fetch, served) in enumerate(deliverable):
             if records_left <= 0 or (something and bytes_left <= 0):
                 break
-            limits = limits if limits.max_records == records_left else replace(limits, max_records=records_left)
             share = max(1, bytes_left // (len(deliverable) - index))
-            try:
-                fetch.taken = served.take(limits, share, at_least_one_batch=not something)
-            except StorageFailure as failure:
-                fetch.error, fetch.served = KafkaError(failure.code, str(failure)), None
-                something = True
-                continue
-            if fetch.taken.records:
-                something = True
-                records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
-                bytes_left -= sum(batch.length for batch in fetch.taken.batches)
+            something |= self._take(fetch, served, records_left, share, at_least_one_batch=not something)
+            records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
+            bytes_left -= sum(batch.length for batch in fetch.taken.batches)
         return something
+
+    def _take(
+        self,
+        fetch: PartitionFetch,
+        served: ServedPartition,
+        max_records: int,
+        max_bytes: int,
+        *,
+        at_least_one_batch: bool,
+    ) -> bool:
+        """Acquires records of one share-partition; whether it has records or an error for the answer."""
+        if self._taking is None or self._taking.max_records != max_records:
+            self._taking = replace(self._taking or self._limits(), max_records=max_records)
+        try:
+            fetch.taken = served.take(self._taking, max_bytes, at_least_one_batch=at_least_one_batch)
+        except StorageFailure as failure:
+            fetch.error, fetch.served = KafkaError(failure.code, str(failure)), None
+            return True
+        return bool(fetch.taken.records)
+
+    def _read_settings(self) -> None:
+        """Before each attempt, as the group's configs may have changed."""
+        self._settings = self._directory.settings(self._request.owner.group_id)
+        self._taking = None
 
     def _note_dropped(self) -> bool:
         """Takes over the errors of share-partitions that were dropped since; returns whether any was."""
@@ -205,21 +236,28 @@ class ShareFetchCall:
     # Waiting
 
     async def _wait(self) -> None:
-        if not self._directory.add_waiting(self):
+        wait_number = self._directory.add_waiting(self)
+        if wait_number is None:
             return
+        self.wait_number = wait_number
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_over)
+        try:
+            await self._wait_at_partitions(self._waiting)
+        finally:
+            timer.cancel()
+            self._directory.remove_waiting(self)
+
+    async def _wait_at_partitions(self, waiting: asyncio.Future[None]) -> None:
         waited_at = [fetch.served for fetch in self._partitions if fetch.served is not None]
         for served in waited_at:
             served.add_waiter(self)
         try:
-            await self._waiting
+            await waiting
         finally:
-            timer.cancel()
             for served in waited_at:
                 served.remove_waiter(self)
-            self._directory.remove_waiting(self)
 
     def wake(self) -> None:
         """Called by a share-partition that may have deliverable records."""
@@ -244,11 +282,18 @@ class ShareFetchCall:
 
     # Answering
 
+    def _is_named(self, fetch: PartitionFetch) -> bool:
+        """Whether the answer has the partition."""
+        return True
+
     async def _answer(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         acknowledge_errors = [await end_of(fetch.acknowledged) for fetch in self._partitions]
         response = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=self._settings.limits.lock_duration_ms)
+        response.is_remembered = self._is_remembered
         payload: list[bytes] = []
         for fetch, acknowledge_error in zip(self._partitions, acknowledge_errors, strict=True):
+            if not self._is_named(fetch):
+                continue
             answer = response.partitions.add(topic_id=fetch.key.topic_id, partition=fetch.key.partition)
             if acknowledge_error is not None:
                 answer.acknowledge_error_code = acknowledge_error.code
@@ -264,7 +309,12 @@ class ShareFetchCall:
         return response, payload
 
 
-def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: _PartitionFetch, payload: list[bytes]) -> None:
+def now_ms() -> int:
+    """The event loop's steady time."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _add_records(answer: leader_pb2.ShareFetchResponse.Partition, fetch: PartitionFetch, payload: list[bytes]) -> None:
     served = fetch.served
     if served is None or served.machine is None:  # loading, or dropped since: no record is acquired
         return

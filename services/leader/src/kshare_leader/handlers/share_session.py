@@ -33,6 +33,7 @@ async def release_session(
             served.take_back(owner, lost)
         return leader_pb2.ReleaseShareSessionResponse()
     last_fetch_number = request.last_fetch_number or NEVER_REACHED
+    directory.fetch_sessions.forget(request.owner.group_id, owner, last_fetch_number)
     begun = [served.release_until(owner, last_fetch_number) for served in found]
     error_code = ErrorCode.NONE
     for stored in begun:

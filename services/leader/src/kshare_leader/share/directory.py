@@ -20,6 +20,7 @@ from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.current_catalog import CurrentCatalog
+from kshare_leader.share.fetch_sessions import FetchSessions
 from kshare_leader.share.group_settings import GroupSettings, GroupSettingsSource
 from kshare_leader.share.limits import (
     IDLE_CHECK_INTERVAL_MS,
@@ -69,7 +70,9 @@ class SharePartitionDirectory:
         self._max_share_partitions = max_share_partitions
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
+        self.fetch_sessions = FetchSessions()
         self._waiting: dict[Waiter, None] = {}
+        self._last_wait_number = 0
         self._refused_loads = RefusedLoads()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -190,12 +193,13 @@ class SharePartitionDirectory:
 
     # Waiting
 
-    def add_waiting(self, waiter: Waiter) -> bool:
-        """Registers a waiting fetch; False if too many wait."""
+    def add_waiting(self, waiter: Waiter) -> int | None:
+        """Registers a waiting fetch, and returns its `wait_number`; None if too many wait."""
         if len(self._waiting) >= WAITING_FETCHES_LIMIT:
-            return False
+            return None
         self._waiting[waiter] = None
-        return True
+        self._last_wait_number += 1
+        return self._last_wait_number
 
     def remove_waiting(self, waiter: Waiter) -> None:
         self._waiting.pop(waiter, None)
@@ -231,6 +235,7 @@ class SharePartitionDirectory:
         here = dict.fromkeys(_gateways(new))
         gone = dict.fromkeys(gateway for gateway in _gateways(old) if gateway not in here)
         if gone:
+            self.fetch_sessions.forget_where(lambda owner: (owner.gateway_id, owner.gateway_incarnation) in gone)
             for served in list(self._served.values()):
                 served.release(lambda owner: (owner.gateway_id, owner.gateway_incarnation) in gone)
 
@@ -241,6 +246,7 @@ class SharePartitionDirectory:
 
     def _unload_idle(self) -> None:
         self._idle_timer = None
+        self.fetch_sessions.keep_used(int(asyncio.get_running_loop().time() * 1000))
         for served in list(self._served.values()):
             if served.is_idle:
                 served.drop(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 WAITING_FETCHES_LIMIT = 10_000
 """Fetches that wait for records; any further fetch is answered at once, without records."""
+REMEMBERED_PARTITIONS_LIMIT = 1_000_000
+"""Partitions of all remembered fetch sessions; fetches of further sessions name all of theirs, as before."""
+LOOK_UP_INTERVAL_MS = 1_000
+"""How often a fetch session looks up all of its share-partitions."""
 SHARE_PARTITIONS_PER_WRITE_LIMIT = 100
 """Share-partitions in one WriteShareGroupState request."""
 READ_CHUNK_BYTES = 1 << 20

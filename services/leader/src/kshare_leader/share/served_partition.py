@@ -46,7 +46,7 @@ from kshare_leader.share.pending_writes import Stored
 from kshare_leader.share.start_offset import NOT_TRUNCATED
 from kshare_leader.share.state_store import ShareStateStore
 from kshare_leader.share.state_writing import StateWriting
-from kshare_leader.share.waiting_fetches import Waiter, WaitingFetches
+from kshare_leader.share.waiting_fetches import Sleeper, Waiter, WaitingFetches
 
 _RELEASE = bytes([AcknowledgeType.RELEASE])
 
@@ -243,6 +243,17 @@ class ServedPartition:
     def remove_waiter(self, waiter: Waiter) -> None:
         self._waiting.remove(waiter)
         self._used_at_ms = self._now_ms()
+
+    def sleep(self, session: Sleeper) -> None:
+        """Lets a session look here again when something may be deliverable."""
+        self._waiting.sleep(session, self.key)
+
+    def forget_sleeper(self, session: Sleeper) -> None:
+        self._waiting.forget_sleeper(session)
+
+    def note_use(self, used_at_ms: int) -> None:
+        """Notes that a session that fetches here was used."""
+        self._used_at_ms = max(self._used_at_ms, used_at_ms)
 
     def _listen(self) -> Callable[[], None]:
         return self.log.add_listener(self._waiting.schedule_wake, read_committed=self._read_committed)

@@ -14,7 +14,8 @@ from kshare_core.configs import Configs
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.port import DeadLetterSender
 from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
-from kshare_leader.handlers.share_acknowledge import AcknowledgeCall
+from kshare_leader.handlers.session_fetch import SessionFetchCall
+from kshare_leader.handlers.share_acknowledge import AcknowledgeCall, owner_of
 from kshare_leader.handlers.share_fetch import ShareFetchCall
 from kshare_leader.handlers.share_session import release_session
 from kshare_leader.history.delivery_history import DeliveryHistory
@@ -100,11 +101,21 @@ class ShareService:
         """Handler of SHARE_FETCH."""
         now = self._metrics.now
         started_at = now()
-        call = ShareFetchCall(self._directory, request)
+        call = self._fetch_call(request)
+        if call is None:
+            return leader_pb2.ShareFetchResponse(is_forgotten=True), ()
         answer = await call.run()
         counts = self._metrics.of_group(request.owner.group_id)
         (counts.fetch_waited_s if call.has_waited else counts.fetch_s).observe(now() - started_at)
         return answer
+
+    def _fetch_call(self, request: leader_pb2.ShareFetchRequest) -> ShareFetchCall | None:
+        """None where the request's session is not remembered."""
+        number = request.remembered_fetch_number
+        if not number:
+            return ShareFetchCall(self._directory, request)
+        session = self._directory.fetch_sessions.find(request.owner.group_id, owner_of(request.owner), number)
+        return None if session is None else SessionFetchCall(self._directory, request, session)
 
     @answers(SHARE_ACKNOWLEDGE)
     def share_acknowledge(

@@ -80,7 +80,9 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
         terms.max_bytes = min(terms.max_bytes, room)
     opens = request.share_session_epoch == INITIAL_EPOCH
-    answers = await context.share_fetcher.fetch(session, terms, fetched, acknowledgements, is_first=opens)
+    answers = await context.share_fetcher.fetch(
+        session, terms, fetched, acknowledgements, is_first=opens, is_whole=not unreadable
+    )
     found = merged([*answers, LeaderAnswer("", denied)]) if denied else merged(answers)
     named = _named(session, found, fetched if opens and _may_acquire(request) else ())
     return _body(context, key, answers, named)

@@ -588,6 +588,8 @@ class ShareFetchRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     FETCH_NUMBER_FIELD_NUMBER: _builtins.int
     DELIVERED_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
+    REMEMBER_FIELD_NUMBER: _builtins.int
+    REMEMBERED_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
     max_wait_ms: _builtins.int
     min_bytes: _builtins.int
     max_bytes: _builtins.int
@@ -601,6 +603,13 @@ class ShareFetchRequest(_message.Message):
     """The number of this fetch; one incarnation of a gateway never uses one twice, and they ascend."""
     delivered_fetch_number: _builtins.int
     """As in ShareAcknowledgeRequest, for the acknowledgements in this request."""
+    remember: _builtins.bool
+    """The leader may remember the partitions that are to be fetched, under the owner and this fetch_number."""
+    remembered_fetch_number: _builtins.int
+    """The partitions to fetch are those that the leader remembers under the owner and this fetch number; 0: those of this
+    request. With it `partitions` are only those with acknowledgements or cached runs, and those of the response have
+    records, errors or acknowledgements. The leader chooses the order.
+    """
     @_builtins.property
     def owner(self) -> Global___ShareSessionOwner: ...
     @_builtins.property
@@ -621,10 +630,12 @@ class ShareFetchRequest(_message.Message):
         partitions: _abc.Iterable[Global___ShareFetchRequest.Partition] | None = ...,
         fetch_number: _builtins.int = ...,
         delivered_fetch_number: _builtins.int = ...,
+        remember: _builtins.bool = ...,
+        remembered_fetch_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "delivered_fetch_number", b"delivered_fetch_number", "fetch_number", b"fetch_number", "is_renew_ack", b"is_renew_ack", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "owner", b"owner", "partitions", b"partitions", "share_acquire_mode", b"share_acquire_mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "delivered_fetch_number", b"delivered_fetch_number", "fetch_number", b"fetch_number", "is_renew_ack", b"is_renew_ack", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "owner", b"owner", "partitions", b"partitions", "remember", b"remember", "remembered_fetch_number", b"remembered_fetch_number", "share_acquire_mode", b"share_acquire_mode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -749,8 +760,14 @@ class ShareFetchResponse(_message.Message):
 
     ACQUISITION_LOCK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    IS_REMEMBERED_FIELD_NUMBER: _builtins.int
+    IS_FORGOTTEN_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     acquisition_lock_timeout_ms: _builtins.int
+    is_remembered: _builtins.bool
+    """The partitions are remembered, as the request allowed."""
+    is_forgotten: _builtins.bool
+    """The leader does not remember the request's partitions (any more), and did nothing."""
     payload: _builtins.bytes
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareFetchResponse.Partition]: ...
@@ -759,11 +776,13 @@ class ShareFetchResponse(_message.Message):
         *,
         acquisition_lock_timeout_ms: _builtins.int = ...,
         partitions: _abc.Iterable[Global___ShareFetchResponse.Partition] | None = ...,
+        is_remembered: _builtins.bool = ...,
+        is_forgotten: _builtins.bool = ...,
         payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_lock_timeout_ms", b"acquisition_lock_timeout_ms", "partitions", b"partitions", "payload", b"payload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_lock_timeout_ms", b"acquisition_lock_timeout_ms", "is_forgotten", b"is_forgotten", "is_remembered", b"is_remembered", "partitions", b"partitions", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,131 @@
+"""The fetch sessions of a leader: the share-partitions that a member fetches, so that a fetch need not name them all.
+
+A session is remembered from a ShareFetch that names its partitions in full. Its later fetches look only at those that
+are `ready`: since they were looked at, something may have become deliverable there. A share-partition without
+deliverable records is not ready; the session sleeps there, and the share-partition's next wake-up makes it ready. So
+the cost of a fetch does not grow with the number of partitions. The rule at every moment: the session sleeps at a
+share-partition, or it is ready, or both.
+
+The order of `ready` is that in which partitions are tried: those that had records go to its end.
+
+Changes that wake nobody would leave a share-partition unseen, and a log may be reopened, so all are looked up again
+every LOOK_UP_INTERVAL_MS. A session that is forgotten costs one more request: its gateway then names all partitions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+from kshare_core.identifiers import SharePartitionKey
+from kshare_leader.machine.interval_map import Owner
+from kshare_leader.share.limits import IDLE_UNLOAD_MS, LOOK_UP_INTERVAL_MS, REMEMBERED_PARTITIONS_LIMIT
+from kshare_leader.share.served_partition import ServedPartition
+from kshare_leader.share.waiting_fetches import Waiter
+
+
+class FetchSession:
+    """See the module docstring. `number` is that of the fetch that named the partitions."""
+
+    __slots__ = ("_looked_up_at_ms", "last_fetch_number", "number", "owner", "ready", "served", "used_at_ms", "waiter")
+
+    def __init__(
+        self, owner: Owner, number: int, served: dict[SharePartitionKey, ServedPartition | None], now_ms: int
+    ) -> None:
+        self.owner = owner
+        self.number = self.last_fetch_number = number
+        self.served = served
+        """None where the last look-up failed."""
+        self.ready: OrderedDict[SharePartitionKey, None] = OrderedDict.fromkeys(served)
+        self.waiter: Waiter | None = None
+        """Its fetch that waits for records."""
+        self.used_at_ms = self._looked_up_at_ms = now_ms
+
+    def rouse(self, key: SharePartitionKey) -> None:
+        """Something may be deliverable at a share-partition where it slept."""
+        self.ready[key] = None
+
+    def try_first(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Makes them ready again, before all others: their turn did not come."""
+        for key in reversed(keys):
+            self.ready[key] = None
+            self.ready.move_to_end(key, last=False)
+
+    def begin_fetch(self, fetch_number: int, now_ms: int) -> bool:
+        """Notes a fetch; returns whether all partitions are to be looked up again."""
+        self.last_fetch_number = max(self.last_fetch_number, fetch_number)
+        self.used_at_ms = now_ms
+        is_due = now_ms - self._looked_up_at_ms >= LOOK_UP_INTERVAL_MS
+        if is_due:
+            self._looked_up_at_ms = now_ms
+        return is_due
+
+    def sleep_where_ready(self) -> None:
+        """Lets wake-ups come from those that are ready, too: before a wait that their records cannot end."""
+        for key in self.ready:
+            served = self.served[key]
+            if served is not None:
+                served.sleep(self)
+
+    def close(self) -> None:
+        """Ends its wait; it is never used again."""
+        if self.waiter is not None:
+            self.waiter.end()
+        for served in self.served.values():
+            if served is not None:
+                served.forget_sleeper(self)
+
+
+class FetchSessions:
+    """The remembered sessions, by group and owner."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, Owner], FetchSession] = {}
+        self._partition_count = 0
+
+    def find(self, group_id: str, owner: Owner, number: int) -> FetchSession | None:
+        session = self._sessions.get((group_id, owner))
+        return session if session is not None and session.number == number else None
+
+    def remember(
+        self,
+        group_id: str,
+        owner: Owner,
+        number: int,
+        served: dict[SharePartitionKey, ServedPartition | None],
+        now_ms: int,
+    ) -> bool:
+        """Replaces the owner's session; False where too many partitions are remembered already."""
+        self._close(group_id, owner)
+        if self._partition_count + len(served) > REMEMBERED_PARTITIONS_LIMIT:
+            return False
+        self._sessions[group_id, owner] = FetchSession(owner, number, served, now_ms)
+        self._partition_count += len(served)
+        return True
+
+    def forget(self, group_id: str, owner: Owner, last_fetch_number: int) -> None:
+        """Forgets a session that has ended, but not the owner's newer one."""
+        session = self._sessions.get((group_id, owner))
+        if session is not None and session.last_fetch_number <= last_fetch_number:
+            self._close(group_id, owner)
+
+    def forget_where(self, is_gone: Callable[[Owner], bool]) -> None:
+        for group_id, owner in [key for key in self._sessions if is_gone(key[1])]:
+            self._close(group_id, owner)
+
+    def keep_used(self, now_ms: int) -> None:
+        """Tells share-partitions that sessions use them, and forgets the sessions that fetch no more."""
+        sessions: Mapping[tuple[str, Owner], FetchSession] = dict(self._sessions)
+        for (group_id, owner), session in sessions.items():
+            if session.waiter is None and now_ms - session.used_at_ms >= IDLE_UNLOAD_MS:
+                self._close(group_id, owner)
+                continue
+            for served in session.served.values():
+                if served is not None:
+                    served.note_use(session.used_at_ms)
+
+    def _close(self, group_id: str, owner: Owner) -> None:
+        session = self._sessions.pop((group_id, owner), None)
+        if session is not None:
+            self._partition_count -= len(session.served)
+            session.close()

@@ -1,0 +1,272 @@
+"""Remembered fetch sessions: a fetch looks only where something may be deliverable, and misses nothing there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from kshare_core.errors import ErrorCode
+from kshare_leader.handlers.share_acknowledge import owner_of
+from kshare_leader.share import fetch_sessions
+from kshare_leader.share.fetch_sessions import FetchSession
+from kshare_rpc.generated.kshare.v1 import leader_pb2
+from support.leader.share.service import Leader, MemoryTopicLog, entries, fetch_partition, owner, run
+
+ACCEPT, RELEASE = b"\x01", b"\x02"
+
+
+def make_leader(partitions: int) -> Leader:
+    leader = Leader(partitions=partitions)
+    for index in range(partitions):
+        leader.channel.initialize(index, 0)
+    return leader
+
+
+async def ask(
+    leader: Leader,
+    number: int,
+    *partitions: leader_pb2.ShareFetchRequest.Partition,
+    remembered: int = 0,
+    member: str = "m1",
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_records: int = 500,
+) -> leader_pb2.ShareFetchResponse:
+    """A ShareFetch with this number; `remembered`: the number of the fetch that named the partitions, 0: this one."""
+    request = leader_pb2.ShareFetchRequest(
+        owner=owner(member),
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 20,
+        max_records=max_records,
+        batch_size=max_records,
+        partitions=partitions,
+        fetch_number=number,
+        delivered_fetch_number=number - 1,
+        remember=not remembered,
+        remembered_fetch_number=remembered,
+    )
+    response, _ = await leader.service.share_fetch(request, memoryview(b""))
+    assert isinstance(response, leader_pb2.ShareFetchResponse)
+    return response
+
+
+async def open_session(leader: Leader, number: int, *, member: str = "m1") -> None:
+    named = [fetch_partition(index) for index in range(len(leader.logs.all))]
+    response = await ask(leader, number, *named, member=member)
+    assert response.is_remembered and len(response.partitions) == len(named)
+    await asyncio.sleep(0.1)  # loaded
+
+
+def session_of(leader: Leader, number: int, *, member: str = "m1") -> FetchSession:
+    found = leader.service.directory.fetch_sessions.find("group", owner_of(owner(member)), number)
+    assert found is not None
+    return found
+
+
+def found(response: leader_pb2.ShareFetchResponse) -> list[tuple[int, list[tuple[int, int, int]]]]:
+    return [(partition.partition, entries(partition)) for partition in response.partitions]
+
+
+def test_a_fetch_answers_and_looks_only_where_records_are() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=50)
+        await open_session(leader, 1)
+        assert found(await ask(leader, 2, remembered=1)) == []
+        assert not session_of(leader, 1).ready
+        leader.log(17).append(10)
+        await asyncio.sleep(0)
+        assert list(session_of(leader, 1).ready) == [key for key in session_of(leader, 1).served if key.partition == 17]
+        assert found(await ask(leader, 3, remembered=1)) == [(17, [(0, 9, 1)])]
+        response = await ask(leader, 4, fetch_partition(17, (0, 9, RELEASE)), remembered=1)
+        assert found(response) in ([(17, [])], [(17, [(0, 9, 2)])]), "acknowledged partitions are named"
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_each_partition_is_tried_in_turn() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=40)
+        await open_session(leader, 1)
+        for index in range(40):
+            for _ in range(3):
+                leader.log(index).append(10)
+        tried = []
+        for number in range(2, 42):
+            for partition, acquired in found(await ask(leader, number, remembered=1, max_records=5)):
+                tried.append(partition)
+                assert acquired
+        assert sorted(tried) == list(range(40)), "none twice before all had their turn"
+        await leader.service.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("min_bytes", [1, 150])
+def test_a_waiting_fetch_ends_with_an_append(min_bytes: int) -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=3)
+        await open_session(leader, 1)
+        waiting = asyncio.ensure_future(ask(leader, 2, remembered=1, max_wait_ms=60_000, min_bytes=min_bytes))
+        await asyncio.sleep(5)
+        assert not waiting.done()
+        leader.log(2).append(10)
+        await asyncio.sleep(0.1)
+        assert waiting.done() == (min_bytes == 1), "100 bytes are there"
+        leader.log(1).append(10)
+        assert found(await waiting)
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_the_longest_waiting_session_is_served_first() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        for number, member in enumerate(("m1", "m2", "m3"), 1):
+            await open_session(leader, number, member=member)
+            await ask(leader, 10 + number, remembered=number, member=member)
+        waits = []
+        for number, member in ((2, "m2"), (3, "m3"), (1, "m1")):
+            call = ask(leader, 20 + number, remembered=number, member=member, max_wait_ms=60_000, max_records=10)
+            waits.append(asyncio.ensure_future(call))
+            await asyncio.sleep(1)
+        for index, wait in enumerate(waits):
+            leader.log().append(10)
+            await asyncio.sleep(0.1)
+            assert [other.done() for other in waits] == [True] * (index + 1) + [False] * (2 - index)
+            assert found(await wait) == [(0, [(index * 10, index * 10 + 9, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_an_error_of_one_partition_ends_the_wait() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        waiting = asyncio.ensure_future(ask(leader, 2, remembered=1, max_wait_ms=60_000))
+        await asyncio.sleep(1)
+        leader.change_view(replace(leader.view, topics_by_id={}, topics_by_name={}))
+        response = await asyncio.wait_for(waiting, 1)
+        assert {entry.error_code for entry in response.partitions} == {ErrorCode.UNKNOWN_TOPIC_ID}
+        response = await ask(leader, 3, remembered=1, max_wait_ms=60_000)
+        assert [entry.error_code for entry in response.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_dropped_share_partition_is_loaded_again_by_the_next_fetch() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        await ask(leader, 2, remembered=1)
+        leader.service.log_replaced(next(iter(leader.logs.all)))
+        leader.log().append(10)
+        await asyncio.sleep(0)
+        response = await ask(leader, 3, remembered=1, max_wait_ms=5_000)
+        assert found(response) == [(0, [(0, 9, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_log_that_was_reopened_without_notice_is_found_within_seconds() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        await ask(leader, 2, remembered=1)
+        before = leader.log()
+        key = next(key for key, log in leader.logs.all.items() if log is before)
+        leader.logs.all[key] = MemoryTopicLog(0)
+        leader.log().append(10)
+        await asyncio.sleep(fetch_sessions.LOOK_UP_INTERVAL_MS / 1000)
+        await ask(leader, 3, remembered=1)
+        await asyncio.sleep(0.1)
+        assert found(await ask(leader, 4, remembered=1)) == [(0, [(0, 9, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_an_unknown_session_is_told_and_nothing_is_done() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=1)
+        leader.log().append(10)
+        assert entries((await ask(leader, 1, fetch_partition(0), max_wait_ms=500)).partitions[0]) == [(0, 9, 1)]
+        response = await ask(leader, 5, fetch_partition(0, (0, 9, ACCEPT)), remembered=4)
+        assert response.is_forgotten and not response.partitions
+        assert await leader.acknowledge("m1", 0, 9, ACCEPT, delivered_fetch_number=1) == 0, "it was acquired still"
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_release_ends_the_session_and_its_wait_but_not_a_newer_one() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        await ask(leader, 2, remembered=1)
+        waiting = asyncio.ensure_future(ask(leader, 3, remembered=1, max_wait_ms=60_000))
+        await asyncio.sleep(1)
+        await leader.release("m1", last_fetch_number=2)
+        await asyncio.sleep(1)
+        assert not waiting.done(), "it is newer than the session that ended"
+        await leader.release("m1", last_fetch_number=3)
+        assert found(await asyncio.wait_for(waiting, 1)) == []
+        leader.log().append(10)
+        assert (await ask(leader, 4, remembered=1)).is_forgotten
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_lost_fetch_of_a_session_is_ended() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        waiting = asyncio.ensure_future(ask(leader, 2, remembered=1, max_wait_ms=60_000))
+        await asyncio.sleep(1)
+        await leader.release("m1", lost=[2])
+        assert found(await asyncio.wait_for(waiting, 1)) == []
+        leader.log().append(10)
+        await asyncio.sleep(0)
+        assert found(await ask(leader, 3, remembered=1)) == [(0, [(0, 9, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_session_keeps_its_share_partitions_in_memory_and_one_without_fetches_is_forgotten() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        served = dict(leader.service.directory.served)
+        for number in range(2, 12):
+            await ask(leader, number, remembered=1, max_wait_ms=60_000)
+        assert leader.service.directory.served == served
+        await asyncio.sleep(900)
+        assert not leader.service.directory.served
+        assert (await ask(leader, 12, remembered=1)).is_forgotten
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_no_more_is_remembered_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "REMEMBERED_PARTITIONS_LIMIT", 3)
+
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        named = [fetch_partition(index) for index in range(2)]
+        assert not (await ask(leader, 2, *named, member="m2")).is_remembered
+        await leader.release("m1", last_fetch_number=1)
+        assert (await ask(leader, 3, *named, member="m2")).is_remembered
+        await leader.service.stop()
+
+    run(test)
