@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-share-coordinator bench-spark model-slow simulate protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate protos format docs
 
 setup: $(STAMP)
 
@@ -99,6 +99,11 @@ bench-fastpath: setup
 # What Kafka's messages cost to read and to write, in microseconds.
 bench-messages: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.messages
+
+# What a record costs with more partitions, groups, members, and records in the log; beside another checkout in turn with
+# make bench-scale BENCH="--tree before=PATH".
+bench-scale: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.scale $(BENCH)
 
 # What a write of share-partition state costs as the store grows, and how many 1, 2 and 3 share coordinators take.
 bench-share-coordinator: setup

@@ -110,7 +110,7 @@ def test_two_leaders_are_asked_in_turn() -> None:
         for key in ((TOPIC_ID, 0), (OTHER_TOPIC_ID, 0)):
             for leader in leaders.values():
                 leader.ready[key] = 100
-        topics = set()
+        topics: set[bytes] = set()
         for epoch in range(1, 5):
             topics.update(entry[0] for entry in found(await fetched(client, epoch)))
         assert topics == {TOPIC_ID, OTHER_TOPIC_ID}, "neither leader starves the other"

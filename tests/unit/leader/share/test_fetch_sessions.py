@@ -11,6 +11,7 @@ from kshare_core.errors import ErrorCode
 from kshare_leader.handlers.share_acknowledge import owner_of
 from kshare_leader.share import fetch_sessions
 from kshare_leader.share.fetch_sessions import FetchSession
+from kshare_leader.share.limits import LOOK_UP_INTERVAL_MS
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.leader.share.service import Leader, MemoryTopicLog, entries, fetch_partition, owner, run
 
@@ -184,7 +185,7 @@ def test_a_log_that_was_reopened_without_notice_is_found_within_seconds() -> Non
         key = next(key for key, log in leader.logs.all.items() if log is before)
         leader.logs.all[key] = MemoryTopicLog(0)
         leader.log().append(10)
-        await asyncio.sleep(fetch_sessions.LOOK_UP_INTERVAL_MS / 1000)
+        await asyncio.sleep(LOOK_UP_INTERVAL_MS / 1000)
         await ask(leader, 3, remembered=1)
         await asyncio.sleep(0.1)
         assert found(await ask(leader, 4, remembered=1)) == [(0, [(0, 9, 1)])]

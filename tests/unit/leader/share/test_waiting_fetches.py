@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kshare_leader.machine.interval_map import Owner
-from kshare_leader.share.waiting_fetches import WaitingFetches
+from kshare_leader.share.waiting_fetches import Sleeper, WaitingFetches
 
 
 class Fetch:
@@ -15,6 +15,8 @@ class Fetch:
     def __init__(self, name: str, fetch_number: int, told: list[str]) -> None:
         self.owner = Owner(name)
         self.fetch_number = fetch_number
+        self.wait_number = 0
+        self.session: Sleeper | None = None
         self._told = told
         self.on_wake: Callable[[], None] = lambda: None
 
