@@ -7,22 +7,32 @@ times alike. The whole table is the result: the docs quote a named run of it, ne
 from __future__ import annotations
 
 import argparse
-import json
+import signal
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from benchmarks import report
 from benchmarks.endpoints import System, secured_kafka, secured_kshare
-from benchmarks.paced import many_beside_busy_clients, paced, paced_beside_busy_clients
+from benchmarks.paced import (
+    many_beside_busy_clients,
+    paced,
+    paced_beside_busy_clients,
+    paced_to_ordinary_consumers,
+)
 from benchmarks.plain_clients import PLAIN_SCENARIOS
-from benchmarks.processor_time import machine_ticks, processor_ms, resident_mb, stolen_share
-from benchmarks.rounds import Samples, measure
+from benchmarks.processor_time import machine_ticks, resident_mb, stolen_share
+from benchmarks.rounds import measure
+from benchmarks.run_file import Run
+from benchmarks.scaling import flatness
+from benchmarks.scaling.scenarios import SCALING_SCENARIOS, ScalingSizes
+from benchmarks.scaling.scenarios import TARGETS as FLATNESS_TARGETS
 from benchmarks.scenarios import SCENARIOS, Scenario, Sizes
 from benchmarks.throttled import beside_throttled_clients
+from benchmarks.usage import Usage, costs, usage_of
 from benchmarks.workers import released_records, single_acknowledgements_of_four, small_records
 from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
@@ -60,7 +70,7 @@ ATTACHED: Systems = {
 
 What producers and ordinary consumers pay for the proxy is the difference from DIRECT, which has no share groups.
 """
-OF_ORDINARY_CLIENTS = ("produce", "produce-latency", *PLAIN_SCENARIOS)
+OF_ORDINARY_CLIENTS = ("produce", "produce-latency", "paced-consume", *PLAIN_SCENARIOS)
 """Scenarios of systems that are there to compare these alone."""
 ALL_SCENARIOS: dict[str, Scenario] = {
     **SCENARIOS,
@@ -71,8 +81,29 @@ ALL_SCENARIOS: dict[str, Scenario] = {
     "paced": paced,
     "paced-busy": paced_beside_busy_clients,
     "paced-busy-5000": many_beside_busy_clients,
+    "paced-consume": paced_to_ordinary_consumers,
     "throttled": beside_throttled_clients,
 }
+RECORDS: dict[str, Callable[[Sizes], int]] = {
+    "produce": lambda sizes: sizes.throughput_records,
+    "produce-latency": lambda sizes: sizes.latency_records,
+    "share": lambda sizes: sizes.throughput_records,
+    "single": lambda sizes: sizes.single_records,
+    "end-to-end": lambda sizes: sizes.latency_records,
+    "consume": lambda sizes: sizes.throughput_records,
+    "small": lambda sizes: sizes.throughput_records,
+    "released": lambda sizes: sizes.released_records,
+    "single-4": lambda sizes: sizes.single_records_of_four,
+    "paced": lambda sizes: sizes.paced_records,
+    "paced-busy": lambda sizes: sizes.paced_records,
+    "paced-busy-5000": lambda sizes: sizes.many_paced_records,
+    "paced-consume": lambda sizes: sizes.paced_records,
+}
+"""How many records a scenario produces, and delivers where it has consumers: costs are told for each of them.
+
+`throttled` is missing: how many records its throttled clients send is not given.
+"""
+JSON = report.ROOT / "build" / "benchmark.json"
 # What shall be reached: (figure, set-up) -> ratio.
 TARGETS = {
     ("share-consume records/s", "four processes"): 1.0,
@@ -97,30 +128,42 @@ def beside(checkout: Path) -> Systems:
     }
 
 
-def run(systems: Systems, rounds: int, scenarios: list[str], sizes: Sizes) -> Samples:
-    """All systems run from the first sample to the last; only one of them works at a time."""
-    with tempfile.TemporaryDirectory(prefix="kshare-bench-") as folder, ExitStack() as started:
-        running = {
-            name: started.enter_context(start(Path(folder) / str(number)))  # a comma would part two log.dirs
-            for number, (name, start) in enumerate(systems.items(), 1)
-        }
+class Bench:
+    """The systems of a run. All of them run from the first sample to the last; only one of them works at a time."""
 
-        def sample(system: str, scenario: str) -> dict[str, float]:
-            if system in (DIRECT, FLUSHING) and scenario not in OF_ORDINARY_CLIENTS:
-                return {}
-            before_ms = _processor_ms(running[system])
-            figures = ALL_SCENARIOS[scenario](running[system].bootstrap, sizes)
-            figures[f"{scenario} servers' CPU_ms"] = _processor_ms(running[system]) - before_ms
-            if scenario == scenarios[-1]:
-                figures["servers' memory_mb"] = sum(resident_mb(pid) for pid in _processes(running[system]))
-            return figures
+    def __init__(self, running: Mapping[str, System], sizes: Sizes, scaling_sizes: ScalingSizes) -> None:
+        self._running = running
+        self._sizes, self._scaling_sizes = sizes, scaling_sizes
+        self.figures: dict[str, list[str]] = {}
+        """Scenario -> the names of its figures."""
+        self.memory_at_start_mb = {system: self._memory_mb(system) for system in running}
+        """Of each system before the first client came."""
 
-        return measure(list(systems), scenarios, rounds, sample, _tell)
+    def sample(self, system: str, scenario: str) -> dict[str, float]:
+        """One run of a scenario: its figures, and what it cost the servers."""
+        if system in (DIRECT, FLUSHING) and scenario not in OF_ORDINARY_CLIENTS:
+            return {}
+        bootstrap, before = self._running[system].bootstrap, self._usage(system)
+        if scenario in SCALING_SCENARIOS:
+            meter = partial(self._usage, system)
+            figures = SCALING_SCENARIOS[scenario](bootstrap, self._scaling_sizes, meter)
+        else:
+            figures = ALL_SCENARIOS[scenario](bootstrap, self._sizes)
+            after = self._usage(system)
+            if scenario in RECORDS:
+                figures |= costs(scenario, before, after, RECORDS[scenario](self._sizes))
+            else:
+                figures[f"{scenario} servers' CPU_ms"] = after.processor_ms - before.processor_ms
+        figures[f"{scenario} servers' memory_mb"] = self._memory_mb(system)
+        if len(figures) > len(self.figures.get(scenario, ())):
+            self.figures[scenario] = list(figures)
+        return figures
 
+    def _usage(self, system: str) -> Usage:
+        return usage_of(_processes(self._running[system]))
 
-def _processor_ms(system: System) -> float:
-    """The processor time of a system, with that of the cluster that it is attached to."""
-    return sum(processor_ms(pid) for pid in _processes(system))
+    def _memory_mb(self, system: str) -> float:
+        return sum(resident_mb(pid) for pid in _processes(self._running[system]))
 
 
 def _processes(system: System) -> list[int]:
@@ -129,41 +172,96 @@ def _processes(system: System) -> list[int]:
     return [system.pid, *([broker.pid for broker in upstream.brokers] if upstream is not None else [])]
 
 
+@contextmanager
+def started(systems: Systems, sizes: Sizes, scaling_sizes: ScalingSizes) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="kshare-bench-") as folder, ExitStack() as running:
+        yield Bench(
+            {
+                name: running.enter_context(start(Path(folder) / str(number)))  # a comma would part two log.dirs
+                for number, (name, start) in enumerate(systems.items(), 1)
+            },
+            sizes,
+            scaling_sizes,
+        )
+
+
 def _tell(number: int, system: str, figure: str, value: float) -> None:
     print(f"{f'round {number}' if number else 'warm-up':8} {system:20} {figure:34} {value:12,.2f}", flush=True)
 
 
-def main() -> int:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scenario", action="append", choices=sorted(ALL_SCENARIOS), help="default: all")
+    names = sorted([*ALL_SCENARIOS, *SCALING_SCENARIOS])
+    parser.add_argument("--scenario", action="append", choices=names, help="default: all but scaling-…")
+    parser.add_argument("--scaling", action="store_true", help="all scenarios scaling-…, besides those of --scenario")
     parser.add_argument("--records", type=int, default=Sizes().throughput_records)
-    parser.add_argument("--json", type=Path, help="also write every sample to this file")
+    parser.add_argument(
+        "--log-records",
+        type=int,
+        nargs="+",
+        default=ScalingSizes().log_records,
+        help="sizes of scaling-log; 10000000 takes a gigabyte for each system, and minutes",
+    )
+    parser.add_argument("--json", type=Path, default=JSON, help="also write every sample to this file (%(default)s)")
     parser.add_argument("--beside", type=Path, help="another checkout of kshare, measured in the same run")
     parser.add_argument("--attached", action="store_true", help="kshare attached to an Apache Kafka 3.9.1")
     parser.add_argument("--secured", action="store_true", help="SASL_SSL and ACLs, for Kafka and for kshare")
+    parser.add_argument("--without-flushing", action="store_true", help="without the Kafka that syncs each batch")
     arguments = parser.parse_args()
     if arguments.secured + arguments.attached + bool(arguments.beside) > 1:
         parser.error("only one of --attached, --secured and --beside can be given")
+    return arguments
+
+
+def _chosen_systems(arguments: argparse.Namespace) -> Systems:
     if arguments.attached:
-        systems = ATTACHED
-    else:
-        systems = SECURED if arguments.secured else SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
+        return ATTACHED
+    if arguments.secured:
+        return SECURED
+    systems = SYSTEMS | (beside(arguments.beside) if arguments.beside else {})
+    return {name: start for name, start in systems.items() if name != FLUSHING or not arguments.without_flushing}
+
+
+def main() -> int:
+    arguments = _arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is stopped leaves no servers behind
+    systems = _chosen_systems(arguments)
+    chosen = [*(arguments.scenario or []), *(SCALING_SCENARIOS if arguments.scaling else [])]
+    scenarios = list(dict.fromkeys(chosen)) or list(ALL_SCENARIOS)
+    if not any(scenario in OF_ORDINARY_CLIENTS for scenario in scenarios):
+        systems = {name: start for name, start in systems.items() if name not in (DIRECT, FLUSHING)}
     ticks = machine_ticks()
-    scenarios = arguments.scenario or list(ALL_SCENARIOS)
-    samples = run(systems, arguments.rounds, scenarios, Sizes(throughput_records=arguments.records))
+    sizes, scaling_sizes = Sizes(throughput_records=arguments.records), ScalingSizes(log_records=arguments.log_records)
+    with started(systems, sizes, scaling_sizes) as bench:
+        samples = measure(list(systems), scenarios, arguments.rounds, bench.sample, _tell)
     described = report.description_of_run(arguments.rounds)
     described["security"] = "SASL_SSL with SCRAM-SHA-256, and ACLs" if arguments.secured else "none"
     described["stolen"] = f"{stolen_share(ticks, machine_ticks()):.1%} of the processors' time went to other machines"
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"run": described, "samples": samples}, indent=2))
-    print("\n" + "\n".join(f"{key}: {value}" for key, value in described.items()))
-    print("\n" + report.table(samples, KAFKA, list(systems)) + "\n")
+    memory = (f"{system} {mb:,.0f} MB" for system, mb in bench.memory_at_start_mb.items())
+    described["memory before the first client"] = ", ".join(memory)
+    run = Run(described, KAFKA, list(systems), bench.figures, samples)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    run.write(arguments.json)
+    return 0 if _told(run) else 1
+
+
+def _told(run: Run) -> bool:
+    """Prints the tables; whether every target that was measured is reached."""
+    print("\n" + "\n".join(f"{key}: {value}" for key, value in run.described.items()))
+    print("\n" + report.table(run.samples, run.baseline, run.systems) + "\n")
+    flat = flatness.table(run.samples, run.systems)
+    if flat:
+        print(flat + "\n")
+    ours = [system for system in run.systems if system not in (KAFKA, DIRECT, FLUSHING)]
     reached = True
-    for is_reached, line in report.verdicts(samples, KAFKA, TARGETS):
+    for is_reached, line in (
+        *report.verdicts(run.samples, run.baseline, TARGETS),
+        *flatness.verdicts(run.samples, FLATNESS_TARGETS, ours),
+    ):
         print(line)
         reached = reached and is_reached
-    return 0 if reached else 1
+    return reached
 
 
 if __name__ == "__main__":

@@ -39,16 +39,12 @@ def table(samples: Samples, baseline: str, systems: Sequence[str]) -> str:
         "|---" * (2 + 2 * len(others)) + "|",
     ]
     for figure, by_system in samples.items():
-        cells = [figure, _shown(spread(by_system[baseline]))]
+        cells = [figure, shown(spread(by_system[baseline]))]
         for system in others:
             if system not in by_system:
                 cells += ["-", "-"]
                 continue
-            found = spread(ratios(figure, by_system[system], by_system[baseline]))
-            cells += [
-                _shown(spread(by_system[system])),
-                f"**x{found.median:.2f}** [{found.lower:.2f} to {found.upper:.2f}]",
-            ]
+            cells += [shown(spread(by_system[system])), ratio_shown(figure, by_system[system], by_system[baseline])]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -65,7 +61,17 @@ def verdicts(samples: Samples, baseline: str, targets: Targets) -> Iterator[tupl
             )
 
 
-def _shown(found: Spread) -> str:
+def ratio_shown(figure: str, ours: Sequence[float], baseline: Sequence[float]) -> str:
+    """The median ratio with its quartiles; a dash where a sample is 0."""
+    by_round = ratios(figure, ours, baseline)
+    if not by_round:
+        return "-"
+    found = spread(by_round)
+    return f"**x{found.median:.2f}** [{found.lower:.2f} to {found.upper:.2f}]"
+
+
+def shown(found: Spread) -> str:
+    """The median with its quartiles."""
     digits = 2 if found.median < 10 else 1 if found.median < 100 else 0
     lower, median, upper = (f"{value:,.{digits}f}" for value in found)
     return f"{median} [{lower} to {upper}]"

@@ -58,13 +58,24 @@ def measure(systems: Sequence[str], scenarios: Sequence[str], rounds: int, sampl
     return samples
 
 
+LOWER_IS_BETTER = ("_ms", "_mb", "per million records", "bytes per record", "ms per second")
+
+
 def is_better_when_lower(figure: str) -> bool:
-    """Times end in `_ms` and memory in `_mb`; everything else is a rate."""
-    return figure.endswith(("_ms", "_mb"))
+    """Times end in `_ms`, memory in `_mb`, and costs in what they are counted by; everything else is a rate.
+
+    A figure of a scaling scenario has its size behind a comma: `flatness.at_size`.
+    """
+    return figure.partition(", at ")[0].endswith(LOWER_IS_BETTER)
 
 
 def ratios(figure: str, ours: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """How much better `ours` is than `baseline` in each round: above 1 is better, for rates and for times alike."""
+    """How much better `ours` is than `baseline` in each round: above 1 is better, for rates and for times alike.
+
+    Empty where a sample is 0, as are the bytes that an ordinary consumer's reads write.
+    """
+    if not (all(ours) and all(baseline)):
+        return []
     pairs = zip(ours, baseline, strict=True)
     if is_better_when_lower(figure):
         return [base / own for own, base in pairs]

@@ -31,6 +31,18 @@ class Sizes:
     single_records: int = 2_000
     paced_records: int = 5_000
 
+    @property
+    def released_records(self) -> int:
+        return self.throughput_records // 2
+
+    @property
+    def single_records_of_four(self) -> int:
+        return self.single_records * 2
+
+    @property
+    def many_paced_records(self) -> int:
+        return self.paced_records * 5
+
 
 Scenario = Callable[[str, Sizes], dict[str, float]]
 """(bootstrap address, sizes) -> figure -> value."""

@@ -34,12 +34,12 @@ def small_records(bootstrap: str, sizes: Sizes) -> dict[str, float]:
 
 
 def released_records(bootstrap: str, sizes: Sizes) -> dict[str, float]:
-    rate = _measure(bootstrap, RELEASING, record_bytes=200, records=sizes.throughput_records // 2)
+    rate = _measure(bootstrap, RELEASING, record_bytes=200, records=sizes.released_records)
     return {"20 % released, four consumers records/s": rate}
 
 
 def single_acknowledgements_of_four(bootstrap: str, sizes: Sizes) -> dict[str, float]:
-    rate = _measure(bootstrap, SINGLE, record_bytes=200, records=sizes.single_records * 2)
+    rate = _measure(bootstrap, SINGLE, record_bytes=200, records=sizes.single_records_of_four)
     return {"commit_sync per record, four consumers /s": rate}
 
 
