@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate protos format docs
 
 setup: $(STAMP)
 
@@ -87,6 +87,10 @@ docs: setup
 # Speed as a ratio against Apache Kafka 4.3.1 in the same run; needs Java 17 and Maven.
 bench: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
+
+# The page with plots of what make bench wrote: make bench-report RUNS="one.json another.json --output page.html"
+bench-report: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.page $(RUNS)
 
 # What one operation of the share-partition machine costs, in microseconds.
 bench-machine: setup

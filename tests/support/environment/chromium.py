@@ -53,7 +53,7 @@ class Element:
 
 
 class _Reader(HTMLParser):
-    """Chromium's serialization is well-formed: each element but the void ones is closed."""
+    """Chromium's serialization and our own pages are well-formed: each element but the void ones is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,8 +83,13 @@ def _run(folder: Path, *arguments: str) -> str:
 
 def opened(page: Path, folder: Path) -> Element:
     """The page's document as Chromium shows it; `folder` is for Chromium's own files."""
+    return parsed(_run(folder, "--dump-dom", page.as_uri()))
+
+
+def parsed(text: str) -> Element:
+    """The document of a well-formed page, or a part of one."""
     reader = _Reader()
-    reader.feed(_run(folder, "--dump-dom", page.as_uri()))
+    reader.feed(text)
     reader.close()
     return reader.open[0]
 

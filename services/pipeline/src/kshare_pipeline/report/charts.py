@@ -18,6 +18,7 @@ TIME_TICKS = 6
 COLORS = 8
 """Classes c0 to c7 of the page's style."""
 BAR_WIDTH_LIMIT = 64
+NOTHING = "nothing in these days"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def line_chart(name: str, title: str, unit: str, lines: Sequence[Line]) -> str:
     """Lines over time, from zero up. Each line is a polyline, and each point a circle."""
     shown = [line for line in lines if line.points]
     if not shown:
-        return _figure(name, title, unit, "", [])
+        return figure(name, title, unit, "", [])
     times = [moment for line in shown for moment, _ in line.points]
     first, last = min(times), max(times)
     top = nice_top(max(value for line in shown for _, value in line.points))
@@ -51,10 +52,12 @@ def line_chart(name: str, title: str, unit: str, lines: Sequence[Line]) -> str:
             return LEFT + PLOT_WIDTH / 2
         return LEFT + PLOT_WIDTH * (moment - first).total_seconds() / span_s
 
-    parts = [_value_axis(top), _time_axis(first, last, x)]
+    parts = [value_axis(top), _time_axis(first, last, x)]
     for number, line in enumerate(shown):
-        parts.append(_line_marks(line, number % COLORS, [(x(at), _y(value, top)) for at, value in line.points], unit))
-    return _figure(name, title, unit, "".join(parts), [line.name for line in shown])
+        parts.append(
+            _line_marks(line, number % COLORS, [(x(at), value_y(value, top)) for at, value in line.points], unit)
+        )
+    return figure(name, title, unit, "".join(parts), [line.name for line in shown])
 
 
 def _line_marks(line: Line, color: int, places: Sequence[tuple[float, float]], unit: str) -> str:
@@ -72,11 +75,11 @@ def bar_chart(name: str, title: str, unit: str, bars: Sequence[Bar]) -> str:
     names: list[str] = list(dict.fromkeys(part for bar in bars for part, value in bar.parts if value))
     top = nice_top(max((sum(value for _, value in bar.parts) for bar in bars), default=0))
     if not names:
-        return _figure(name, title, unit, "", [])
+        return figure(name, title, unit, "", [])
     step = PLOT_WIDTH / len(bars)
     width = min(step * 0.7, BAR_WIDTH_LIMIT)
     marks = "".join(_bar_marks(bar, LEFT + step * (at + 0.5), width, top, names, unit) for at, bar in enumerate(bars))
-    return _figure(name, title, unit, _value_axis(top) + marks, names)
+    return figure(name, title, unit, value_axis(top) + marks, names)
 
 
 def _bar_marks(bar: Bar, middle: float, width: float, top: float, names: Sequence[str], unit: str) -> str:
@@ -84,7 +87,7 @@ def _bar_marks(bar: Bar, middle: float, width: float, top: float, names: Sequenc
     below = 0.0
     for part, value in bar.parts:
         if value:
-            upper, lower = _y(below + value, top), _y(below, top)
+            upper, lower = value_y(below + value, top), value_y(below, top)
             found.append(
                 f'<rect class="c{names.index(part) % COLORS}" x="{middle - width / 2:.1f}" y="{upper:.2f}"'
                 f' width="{width:.1f}" height="{lower - upper:.2f}" data-part="{escape(part)}"'
@@ -92,7 +95,7 @@ def _bar_marks(bar: Bar, middle: float, width: float, top: float, names: Sequenc
                 "</title></rect>"
             )
             below += value
-    label = f'<text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(_short(bar.label, 24))}</text>'
+    label = f'<text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(shortened(bar.label, 24))}</text>'
     return f'<g class="bar" data-bar="{escape(bar.label)}">{"".join(found)}{label}</g>'
 
 
@@ -109,15 +112,17 @@ def number(value: float) -> str:
     return str(round(value)) if abs(value - round(value)) < 1e-9 else f"{value:.3f}"
 
 
-def _y(value: float, top: float) -> float:
+def value_y(value: float, top: float) -> float:
+    """Where a value lies on the axis of `value_axis`."""
     return TOP + PLOT_HEIGHT * (1 - value / top)
 
 
-def _value_axis(top: float) -> str:
+def value_axis(top: float) -> str:
+    """The grid and the labels of an axis from zero to `top`."""
     found: list[str] = []
     for tick in range(TICKS + 1):
         value = top * tick / TICKS
-        y = _y(value, top)
+        y = value_y(value, top)
         found.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         found.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short_number(value)}</text>')
     return "".join(found)
@@ -145,18 +150,21 @@ def _time_ticks(moments: Iterable[datetime], pattern: str, x: object) -> Iterato
         yield f'<text x="{x(moment):.1f}" y="{HEIGHT - 10}" text-anchor="middle">{moment:{pattern}}</text>'
 
 
-def _short(text: str, length: int) -> str:
+def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _figure(name: str, title: str, unit: str, marks: str, names: Sequence[str]) -> str:
+def figure(
+    name: str, title: str, unit: str, marks: str, names: Sequence[str], *, height: float = HEIGHT, none: str = NOTHING
+) -> str:
+    """A chart around its marks; `names` are those of its legend in the order of colors, `none` stands for no marks."""
     caption = f"<figcaption>{escape(title)} <small>{escape(unit)}</small></figcaption>"
     if not marks:
-        return f'<figure data-chart="{name}">{caption}<p class="none">nothing in these days</p></figure>'
+        return f'<figure data-chart="{escape(name)}">{caption}<p class="none">{none}</p></figure>'
     legend = "".join(
-        f'<span class="c{at % COLORS}"><i></i>{escape(_short(one, 60))}</span>' for at, one in enumerate(names)
+        f'<span class="c{at % COLORS}"><i></i>{escape(shortened(one, 60))}</span>' for at, one in enumerate(names)
     )
     return (
-        f'<figure data-chart="{name}">{caption}<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f'<figure data-chart="{escape(name)}">{caption}<svg viewBox="0 0 {WIDTH} {height:g}" role="img"'
         f' aria-label="{escape(title)}">{marks}</svg><div class="legend">{legend}</div></figure>'
     )

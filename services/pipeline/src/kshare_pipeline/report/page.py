@@ -40,14 +40,21 @@ def page(figures: Figures, now: datetime) -> str:
     days = f"{figures.days[0]}" if len(figures.days) == 1 else f"{figures.days[0]} to {figures.days[-1]}"
     groups = figures.groups()
     sections = "".join(_section(figures, group, at) for at, group in enumerate(groups))
+    return document(
+        f"kshare deliveries, {days}",
+        f"<h1>Deliveries, {days}</h1><p class='note'>UTC. Made {now:%Y-%m-%d %H:%M}. A run of offsets counts with"
+        " all its records.</p>"
+        f"{_summary(figures, groups)}{sections}",
+    )
+
+
+def document(title: str, body: str, style: str = "") -> str:
+    """A page that loads nothing, and has no scripts; `style` is added to STYLE."""
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>kshare deliveries, {days}</title><style>{STYLE}</style></head><body>"
-        f"<h1>Deliveries, {days}</h1><p class='note'>UTC. Made {now:%Y-%m-%d %H:%M}. A run of offsets counts with"
-        " all its records.</p>"
-        f"{_summary(figures, groups)}{sections}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>{body}</body></html>\n"
     )
 
 

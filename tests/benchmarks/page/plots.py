@@ -1,0 +1,139 @@
+"""Plots of a benchmark as SVG, in the frames and on the axes of kshare's own report (`kshare_pipeline.report.charts`).
+
+Each mark has its value as `data-value` and as a tooltip. A system has the same color in every plot of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import ceil, floor, log2
+
+from benchmarks.rounds import Spread, spread
+from benchmarks.scaling.flatness import Series
+from kshare_pipeline.report.charts import (
+    BAR_WIDTH_LIMIT,
+    COLORS,
+    HEIGHT,
+    LEFT,
+    PLOT_WIDTH,
+    RIGHT,
+    WIDTH,
+    figure,
+    nice_top,
+    number,
+    shortened,
+    value_axis,
+    value_y,
+)
+
+NONE = "no samples"
+ROW_HEIGHT, LABEL_WIDTH = 18, 330
+SAMPLE_STEP = 4
+"""Pixels between the dots of two rounds."""
+RATIO_LIMIT = 64.0
+"""Ratios beyond it, and below its inverse, lie at the edge; the tooltip has the value."""
+
+
+def sample_plot(name: str, better: str, by_system: Mapping[str, Sequence[float]], systems: Sequence[str]) -> str:
+    """A bar for each system: its median, its quartiles, and a dot for each sample."""
+    shown = [system for system in systems if by_system.get(system)]
+    top = nice_top(max((max(by_system[system]) for system in shown), default=0.0))
+    step = PLOT_WIDTH / max(1, len(shown))
+    marks = []
+    for at, system in enumerate(shown):
+        samples, middle = by_system[system], LEFT + step * (at + 0.5)
+        found, width = spread(samples), min(step * 0.6, BAR_WIDTH_LIMIT)
+        upper = value_y(found.median, top)
+        dots = "".join(
+            f'<circle class="sample" cx="{middle + (place - (len(samples) - 1) / 2) * SAMPLE_STEP:.1f}"'
+            f' cy="{value_y(value, top):.1f}" r="2" data-value="{number(value)}"/>'
+            for place, value in enumerate(samples)
+        )
+        marks.append(
+            f'<g data-system="{escape(system)}"><rect class="c{_color(system, systems)}" x="{middle - width / 2:.1f}"'
+            f' y="{upper:.2f}" width="{width:.1f}" height="{value_y(0, top) - upper:.2f}"'
+            f' data-value="{number(found.median)}"><title>{_told(system, found)}</title></rect>'
+            f"{_whisker(middle, found, top)}{dots}"
+            f'<text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(shortened(system, 30))}</text></g>'
+        )
+    return figure(name, name, better, value_axis(top) + "".join(marks) if marks else "", [], none=NONE)
+
+
+def size_plot(name: str, better: str, sizes: Series, systems: Sequence[str]) -> str:
+    """A line for each system over the sizes, which stand side by side at equal distances."""
+    shown = [system for system in systems if any(by_system.get(system) for by_system in sizes.values())]
+    spreads = {
+        system: {size: spread(by_system[system]) for size, by_system in sizes.items() if by_system.get(system)}
+        for system in shown
+    }
+    top = nice_top(max((found.upper for by_size in spreads.values() for found in by_size.values()), default=0.0))
+    step = PLOT_WIDTH / len(sizes)
+    places = {size: LEFT + step * (at + 0.5) for at, size in enumerate(sizes)}
+    lines = "".join(_size_line(system, spreads[system], places, top, _color(system, systems)) for system in shown)
+    labels = "".join(
+        f'<text x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{size:,}</text>' for size, x in places.items()
+    )
+    return figure(name, name, better, value_axis(top) + labels + lines if lines else "", systems, none=NONE)
+
+
+def _size_line(system: str, by_size: Mapping[int, Spread], places: Mapping[int, float], top: float, color: int) -> str:
+    path = " ".join(f"{places[size]:.1f},{value_y(found.median, top):.1f}" for size, found in by_size.items())
+    marks = "".join(
+        f"{_whisker(places[size], found, top)}"
+        f'<circle cx="{places[size]:.1f}" cy="{value_y(found.median, top):.1f}" r="3.5"'
+        f' data-value="{number(found.median)}"><title>{size:,}: {_told(system, found)}</title></circle>'
+        for size, found in by_size.items()
+    )
+    return f'<g class="line c{color}" data-system="{escape(system)}"><polyline points="{path}"/>{marks}</g>'
+
+
+def ratio_plot(title: str, rows: Mapping[str, Mapping[str, Spread]], systems: Sequence[str]) -> str:
+    """A row for each figure, on a logarithmic axis: a point and its quartiles for each system that has a ratio."""
+    shown = {name: by_system for name, by_system in rows.items() if by_system}
+    all_found = [found for by_system in shown.values() for found in by_system.values()]
+    lowest = floor(min((log2(_bounded(found.lower)) for found in all_found), default=-1.0))
+    highest = ceil(max((log2(_bounded(found.upper)) for found in all_found), default=1.0))
+    lowest, highest = min(lowest, -1), max(highest, 1)
+    height = ROW_HEIGHT * (len(shown) + 2)
+
+    def x(ratio: float) -> float:
+        place = (log2(_bounded(ratio)) - lowest) / (highest - lowest)
+        return LABEL_WIDTH + (WIDTH - RIGHT - 20 - LABEL_WIDTH) * place
+
+    axis = "".join(
+        f'<line class="{"even" if power == 0 else "grid"}" x1="{x(2.0**power):.1f}" x2="{x(2.0**power):.1f}" y1="4"'
+        f' y2="{height - ROW_HEIGHT:.1f}"/><text x="{x(2.0**power):.1f}" y="{height - 5:.1f}"'
+        f' text-anchor="middle">{2.0**power:g}</text>'
+        for power in range(lowest, highest + 1)
+    )
+    marks = []
+    for at, (name, by_system) in enumerate(shown.items()):
+        y = ROW_HEIGHT * (at + 0.8)
+        points = "".join(
+            f'<g class="ratio c{_color(system, systems)}" data-system="{escape(system)}">'
+            f'<line x1="{x(found.lower):.1f}" x2="{x(found.upper):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<circle cx="{x(found.median):.1f}" cy="{y:.1f}" r="4" data-value="{number(found.median)}">'
+            f"<title>{escape(name)}, {_told(system, found)}</title></circle></g>"
+            for system, found in by_system.items()
+        )
+        label = f'<text x="{LABEL_WIDTH - 12}" y="{y + 4:.1f}" text-anchor="end">{escape(shortened(name, 62))}</text>'
+        marks.append(f'<g data-figure="{escape(name)}">{label}{points}</g>')
+    return figure("ratios", title, "", axis + "".join(marks) if marks else "", systems, height=height, none=NONE)
+
+
+def _bounded(ratio: float) -> float:
+    return min(max(ratio, 1 / RATIO_LIMIT), RATIO_LIMIT)
+
+
+def _color(system: str, systems: Sequence[str]) -> int:
+    return systems.index(system) % COLORS
+
+
+def _whisker(x: float, found: Spread, top: float) -> str:
+    upper, lower = value_y(found.upper, top), value_y(found.lower, top)
+    return f'<line class="whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{upper:.1f}" y2="{lower:.1f}"/>'
+
+
+def _told(system: str, found: Spread) -> str:
+    return f"{escape(system)}: {number(found.median)} [{number(found.lower)} to {number(found.upper)}]"
