@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -196,6 +197,31 @@ steps = st.one_of(
     st.tuples(families, small_keys, small_keys),
     st.just("reopen"),
 )
+
+
+def test_begun_writes_are_read_at_once_and_end_in_order(open_store: OpenStore) -> None:
+    async def test() -> None:
+        store = open_store("a")
+        ended: list[int] = []
+        loop = asyncio.get_running_loop()
+        last = loop.create_future()
+
+        def ends(number: int) -> Callable[[StorageFailure | None], None]:
+            return lambda failure: ended.append(number)
+
+        for number in range(50):
+            store.begin_write([Write("log", b"%02d" % number, b"x")], ends(number))
+            assert len(keys(store.scan("log", b""))) == number + 1
+        assert ended == [], "nobody is told within the call"
+        store.begin_write([], last.set_result)
+        assert await last is None
+        assert ended == list(range(50))
+        store.begin_write([Write("log", b"99", None), Write("log", b"00", None)], ends(99))
+        store.finish_writes()
+        assert ended[-1] == 99 and len(keys(store.scan("log", b""))) == 49
+        store.close()
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("kind", ["rocks", "memory"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.memory_store import MemoryStore
@@ -33,6 +33,15 @@ class UnreadableStore:
             self.failing_writes -= 1
             raise StorageFailure("Input/output error")
         self._store.write(writes)
+
+    def begin_write(self, writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
+        if self.failing_writes:
+            self.failing_writes -= 1
+            raise StorageFailure("Input/output error")
+        self._store.begin_write(writes, done)
+
+    def finish_writes(self) -> None:
+        self._store.finish_writes()
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._store.delete_range(family, start, end)

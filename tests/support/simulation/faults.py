@@ -220,6 +220,7 @@ class FaultInjector:
         cluster.fabric.heal()
         for host in cluster.hosts.values():
             host.disk.fail_next_writes(0)
+            host.disk.fail_next_syncs(0)
             host.resume()
             if not host.running:
                 host.start()
@@ -348,10 +349,12 @@ class FaultInjector:
     async def _fail_disk(self, fault: Fault) -> None:
         for host in self._hosts(fault):
             host.disk.fail_next_writes(int(fault.strength))
+            host.disk.fail_next_syncs(1)
 
     async def _mend_disk(self, fault: Fault) -> None:
         for host in self._hosts(fault):
             host.disk.fail_next_writes(0)
+            host.disk.fail_next_syncs(0)
 
     async def _lose_disk(self, fault: Fault) -> None:
         for host in self._hosts(fault):

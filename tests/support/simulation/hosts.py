@@ -49,6 +49,15 @@ class HostClock:
 BuildNode = Callable[[Environment, Network, "SimulatedHost"], Node]
 
 
+SLOW_SYNC_PROBABILITY = 0.02
+
+
+def _sync_delay_s(randomness: random.Random) -> float:
+    """How long a sync takes: a millisecond or so, and now and then as long as on a disk that others keep busy."""
+    slowest_s = 0.5 if randomness.random() < SLOW_SYNC_PROBABILITY else 0.003
+    return randomness.uniform(0.0001, slowest_s)
+
+
 class SimulatedHost:
     """See the module's text. `on_started` runs in the host when its node is up (gateways open their door there)."""
 
@@ -67,7 +76,10 @@ class SimulatedHost:
         self.name = name
         self.fabric = fabric
         self.listeners = listeners
-        self.disk = MemoryDisk(unsynced=unsynced_disk, needs_mending=True)
+        disk_random = random.Random(f"{seed}/{name}/disk")
+        self.disk = MemoryDisk(
+            unsynced=unsynced_disk, needs_mending=True, sync_delay_s=lambda: _sync_delay_s(disk_random)
+        )
         self.clock = HostClock(fabric.loop)
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None

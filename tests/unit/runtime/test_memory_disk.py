@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kshare_core.errors import StorageFailure
@@ -62,3 +64,46 @@ def test_writes_that_shall_fail_change_nothing() -> None:
         store.delete_range("x", b"", b"9")
     store.write([Write("x", b"3", b"three")])
     assert [key for key, _ in store.scan("x", b"")] == [b"1", b"3"]
+
+
+def test_a_crash_undoes_begun_writes_that_are_not_durable() -> None:
+    async def test() -> None:
+        disk = MemoryDisk(sync_delay_s=lambda: 3600.0)
+        store = disk.open_store("a")
+        store.write([Write("x", b"1", b"one")])
+        told: list[StorageFailure | None] = []
+        store.begin_write([Write("x", b"1", b"two")], told.append)
+        store.begin_write([Write("x", b"1", None), Write("x", b"2", b"two")], told.append)
+        assert list(store.scan("x", b"")) == [(b"2", b"two")] and told == []
+        disk.crash()
+        again = disk.open_store("a")
+        assert list(again.scan("x", b"")) == [(b"1", b"one")] and told == []
+        again.begin_write([Write("x", b"3", b"three")], told.append)
+        again.write([Write("x", b"4", b"four")])
+        disk.crash()
+        assert [key for key, _ in disk.open_store("a").scan("x", b"")] == [b"1", b"3", b"4"], "a sync syncs all before"
+
+    asyncio.run(test())
+
+
+def test_a_sync_that_fails_takes_back_all_that_waits_for_one() -> None:
+    async def test() -> None:
+        disk = MemoryDisk(needs_mending=True, sync_delay_s=lambda: 3600.0)
+        store = disk.open_store("a")
+        told: list[StorageFailure | None] = []
+        store.begin_write([Write("x", b"1", b"one")], told.append)
+        store.finish_writes()
+        disk.fail_next_syncs(1)
+        store.begin_write([Write("x", b"2", b"two")], told.append)
+        store.begin_write([Write("x", b"3", b"three")], told.append)
+        store.finish_writes()
+        assert [failure is None for failure in told] == [True, False, False]
+        assert [key for key, _ in store.scan("x", b"")] == [b"1"]
+        with pytest.raises(StorageFailure, match="an earlier write failed"):
+            store.begin_write([Write("x", b"4", b"four")], told.append)
+        assert store.mend()
+        store.begin_write([Write("x", b"5", b"five")], told.append)
+        store.finish_writes()
+        assert [key for key, _ in store.scan("x", b"")] == [b"1", b"5"] and told[-1] is None
+
+    asyncio.run(test())

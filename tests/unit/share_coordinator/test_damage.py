@@ -24,6 +24,7 @@ from support.runtime.damaged_files import (
     written_bytes,
     zeroed,
 )
+from support.runtime.sync_in_loop import SyncInLoop
 from support.share_coordinator.killed import KEYS, States, killed_share_coordinator
 from support.share_coordinator.shell import ShareCoordinatorShell, read
 from support.share_coordinator.single import LoopClock
@@ -44,7 +45,7 @@ def outcome(directory: Path, confirmed: States) -> str:
     environment = Environment(
         clock=LoopClock(),
         random=random.Random(1),
-        open_store=lambda name: RocksStore(directory / name, isolate_damage=True),
+        open_store=lambda name: RocksStore(directory / name, isolate_damage=True, new_sync=SyncInLoop),
     )
     try:
         store = open_state_store(environment)

@@ -21,6 +21,7 @@ from kshare_share_coordinator.maintenance.imports import StateImport
 from kshare_share_coordinator.maintenance.verification import verify
 from kshare_share_coordinator.state_store import family_of
 from support.runtime.damaged_files import scratch_directory
+from support.runtime.sync_in_loop import SyncInLoop
 from support.share_coordinator.shell import (
     KEY,
     STATE_PARTITION_COUNT,
@@ -246,14 +247,14 @@ def test_a_share_partition_in_the_wrong_place_is_told() -> None:
 
 def test_a_damaged_state_partition_is_restored_from_an_export() -> None:
     with scratch_directory() as directory:
-        store = ChecksummedStore(RocksStore(directory / "s", isolate_damage=True))
+        store = ChecksummedStore(RocksStore(directory / "s", isolate_damage=True, new_sync=SyncInLoop))
         import_all(exported(filled_with(8)), store)
         lines = list(StateExport(store).lines())
         store.close()
         RocksStore(directory / "s").close()  # moves the log into tables
         table = max((directory / "s").glob("*.sst"))
         table.write_bytes(table.read_bytes()[:-1])
-        store = ChecksummedStore(RocksStore(directory / "s", isolate_damage=True))
+        store = ChecksummedStore(RocksStore(directory / "s", isolate_damage=True, new_sync=SyncInLoop))
         assert store.maintained is not None
         (family,) = store.maintained.damaged_families()
         number = int(family.removeprefix("state-"))

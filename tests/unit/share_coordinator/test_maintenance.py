@@ -25,6 +25,7 @@ from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.verification import verify
 from kshare_share_coordinator.state_store import family_of
 from support.runtime.damaged_files import scratch_directory
+from support.runtime.sync_in_loop import SyncInLoop
 from support.share_coordinator.single import SingleShareCoordinator
 from support.simulation.loop import VirtualLoop
 
@@ -120,7 +121,7 @@ def test_a_full_disk_delays_snapshots_of_cold_share_partitions_only() -> None:
 
 
 def on_rocks(directory: Path) -> Callable[[str], RocksStore]:
-    return lambda name: RocksStore(directory / name, isolate_damage=True)
+    return lambda name: RocksStore(directory / name, isolate_damage=True, new_sync=SyncInLoop)
 
 
 def damage_a_table(directory: Path, key: SharePartitionKey, *, keep: int) -> None:

@@ -245,13 +245,13 @@ def test_requests_of_one_turn_share_one_write() -> None:
         await cluster.initialize(*range(20))
         (store,) = cluster.opened
         written: list[int] = []
-        plain = store.write
+        plain = store.begin_write
 
-        def counted_write(writes: Sequence[Write]) -> None:
+        def counted_write(writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
             written.append(len(writes))
-            plain(writes)
+            plain(writes, done)
 
-        store.write = counted_write  # type: ignore[method-assign]
+        store.begin_write = counted_write  # type: ignore[method-assign]
         results = await asyncio.gather(*[cluster.write(partition) for partition in range(20)])
         assert [codes(result) for result in results] == [[0]] * 20
         assert written == [20 * 4]  # the record, its offset, the way back from its key, and the former offset's end
@@ -313,7 +313,7 @@ def test_it_stops_answering_when_its_lease_may_have_run_out() -> None:
     run(test)
 
 
-def test_a_disk_so_slow_that_the_lease_ran_out_is_not_answered_with_success() -> None:
+def test_a_process_that_stood_still_in_a_write_until_its_lease_ran_out_does_not_answer_with_success() -> None:
     async def test() -> None:
         cluster = Cluster(Catalog(lease_ms=9_000))
         await cluster.start()
@@ -321,14 +321,25 @@ def test_a_disk_so_slow_that_the_lease_ran_out_is_not_answered_with_success() ->
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         (store,) = cluster.opened
-        plain = store.write
+        plain = store.begin_write
 
-        def slow_write(writes: Sequence[Write]) -> None:
+        def slow_write(writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
             loop._now += 10.0
-            plain(writes)
+            plain(writes, done)
 
-        store.write = slow_write  # type: ignore[method-assign]
+        store.begin_write = slow_write  # type: ignore[method-assign]
         assert codes(await cluster.write(0)) == [ErrorCode.NOT_COORDINATOR]
+
+    run(test)
+
+
+def test_a_slow_disk_costs_no_lease() -> None:
+    async def test() -> None:
+        cluster = Cluster(Catalog(lease_ms=9_000))
+        await cluster.start()
+        await cluster.initialize(0)
+        cluster.disk.sync_delay_s = lambda: 30.0
+        assert codes(await cluster.write(0)) == [ErrorCode.NONE]
 
     run(test)
 

@@ -99,7 +99,7 @@ class ConfirmedWrites:
         The logs are listed first: a log that is removed between the two steps is not needed by the manifest of this
         length.
         """
-        self._logs_before = self._listed_logs()
+        self._logs_before = self.listed_logs()
         return 0 if self._manifest is None else os.fstat(self._manifest).st_size
 
     def note(self, sequence: int, manifest_bytes: int) -> None:
@@ -115,7 +115,7 @@ class ConfirmedWrites:
             self._file = None
         self._sequence = sequence
 
-    def _listed_logs(self) -> list[int]:
+    def listed_logs(self) -> list[int]:
         """The existing logs; the cached list where the directory did not change since."""
         assert self._opened_directory is not None
         changed_ns = os.fstat(self._opened_directory).st_mtime_ns
@@ -126,7 +126,7 @@ class ConfirmedWrites:
 
     def _logs_of_note(self) -> bytes:
         """The logs before and after the write, at a fixed size: each note overwrites the whole of the one before."""
-        lists = (self._logs_before, self._listed_logs())
+        lists = (self._logs_before, self.listed_logs())
         if self._noted is None or lists[0] is not self._noted[0] or lists[1] is not self._noted[1]:
             numbers = sorted({*lists[0], *lists[1]})[-NOTED_LOGS_LIMIT:]
             self._log_bytes = b"".join(map(_LOG.pack, [0] * (NOTED_LOGS_LIMIT - len(numbers)) + numbers))

@@ -103,7 +103,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         """The parts of the queue before `_queue`: lists of commands, and callbacks between them."""
         self._turn: asyncio.Handle | None = None
         self._barriers: list[asyncio.Future[None]] = []
-        self._appending: asyncio.Task[None] | None = None
+        self._appending: asyncio.Future[None] | None = None
         self._is_stopped = False
         self.machine = load()
         """The durable machine: its state is on disk."""
@@ -217,6 +217,10 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
                 self._reload()
             self._decide_turn(queue, records, answers)
             waiting = self._append(records) if records else None
+            if isinstance(waiting, PromptFuture):
+                self._appending = waiting
+                waiting.listen(partial(self._appended, queue, records, answers))
+                return True
             if waiting is not None:
                 finishing = self._finish(waiting, queue, records, answers)
                 self._appending = asyncio.get_running_loop().create_task(finishing)
@@ -289,17 +293,37 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         records: Sequence[Record],
         answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
     ) -> None:
-        futures = [future for _, future in queue]
         try:
             await waiting
             self._confirm(records)
             self._refuse_late(queue, answers)
             self._answer(answers)
         except asyncio.CancelledError:
-            self._fail(StorageFailure("the store is being closed"), futures)
+            self._fail(StorageFailure("the store is being closed"), [future for _, future in queue])
             raise
         except Exception as failure:
-            self._fail(failure, futures)
+            self._fail(failure, [future for _, future in queue])
+        finally:
+            self._appending = None
+            self._go_on()
+
+    def _appended(
+        self,
+        queue: Sequence[tuple[Command, asyncio.Future[Response]]],
+        records: Sequence[Record],
+        answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
+        appended: asyncio.Future[None],
+    ) -> None:
+        """As `_finish`, without a task."""
+        try:
+            appended.result()
+            self._confirm(records)
+            self._refuse_late(queue, answers)
+            self._answer(answers)
+        except asyncio.CancelledError:
+            self._fail(StorageFailure("the store is being closed"), [future for _, future in queue])
+        except Exception as failure:
+            self._fail(failure, [future for _, future in queue])
         finally:
             self._appending = None
             self._go_on()

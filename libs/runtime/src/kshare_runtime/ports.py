@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from kshare_core.errors import StorageFailure
 from kshare_core.tracing import Tracer
 
 
@@ -48,7 +49,22 @@ class KeyValueStore(Protocol):
         ...
 
     def write(self, writes: Sequence[Write]) -> None:
-        """Applies all writes or none, and returns when they are durable (fsync)."""
+        """Applies all writes or none, and returns when they are durable (fsync); so are all that were begun before."""
+        ...
+
+    def begin_write(self, writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
+        """Applies all writes or none, and returns before they are durable; reads show them from now on.
+
+        `done` is called once, by the event loop and in the order in which writes were begun: with None when they are
+        durable, else with the failure. After a failure no read shows them.
+        """
+        ...
+
+    def finish_writes(self) -> None:
+        """Waits until all begun writes are durable or have failed, and calls their `done` before it returns.
+
+        For the rare callers that must not see a state which may not last.
+        """
         ...
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:

@@ -1,9 +1,10 @@
 """A KeyValueStore on RocksDB (rocksdict): one directory, one column family for each family, one writer.
 
 **Durability.** Every write is one WriteBatch with fsync of the write-ahead log: when `write` returns, a power cut loses
-none of it. At open, a torn record at the end of the log (a write that was never confirmed) is dropped. Damage anywhere
-else in manifest and logs (`store_files`), or the loss of a confirmed write (`confirmed_writes`), makes the open fail
-before anything is changed, because otherwise synced data would be lost silently.
+none of it. `begin_write` returns before the fsync, which then runs beside the event loop (`begun_writes`). At open, a
+torn record at the end of the log (a write that was never confirmed) is dropped. Damage anywhere else in manifest and
+logs (`store_files`), or the loss of a confirmed write (`confirmed_writes`), makes the open fail before anything is
+changed, because otherwise synced data would be lost silently.
 
 A damaged table makes the open fail too, or, with `isolate_damage`, only the reads of its family, so that independent
 families stay available. RocksDB's `paranoid_checks` are off then, because they would end all writes for one damaged
@@ -12,7 +13,8 @@ table; their checks of manifest and logs are done here.
 After a failed write RocksDB takes no more writes until it is reopened; reads continue. `mend` reopens it once the disk
 takes writes. Before that it truncates the log after the newest confirmed write, so that a write which was answered as
 failed is not found then. Only after a crash of the process in between may the failed write be found, if all of it had
-reached the log.
+reached the log. Where only the fsync of a begun write failed, RocksDB shows the write, so nothing is read either until
+the store is mended.
 
 **Memory** is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache, and a
 limit on the log, which makes idle families flush. Values stay in the tables: blob files measured no quicker (the log's
@@ -21,11 +23,12 @@ fsync decides), and a log's ascending keys are moved down the levels without bei
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import gc
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +49,8 @@ from rocksdict import (
 )
 
 from kshare_core.errors import DamagedFamily, StorageFailure
+from kshare_runtime.background_sync import BackgroundSync, background_sync
+from kshare_runtime.begun_writes import BegunWrites
 from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.ports import StoreFigures, Write
 from kshare_runtime.reserved_log import ReservedLog
@@ -73,11 +78,19 @@ class RocksStore:
     fails; the text says which and what to do.
 
     `isolate_damage`: see the module's docstring. `read_only` needs an existing store and changes nothing of it; no
-    process may have it open for writing meanwhile.
+    process may have it open for writing meanwhile. `new_sync` makes what syncs begun writes beside an event loop.
     """
 
-    def __init__(self, path: Path, *, isolate_damage: bool = False, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        isolate_damage: bool = False,
+        read_only: bool = False,
+        new_sync: Callable[[asyncio.AbstractEventLoop], BackgroundSync] = background_sync,
+    ) -> None:
         self._path = path
+        self._new_sync = new_sync
         self._isolate_damage = isolate_damage
         self._read_only = read_only
         self._damaged: dict[str, str] = {}
@@ -93,6 +106,10 @@ class RocksStore:
         self._cache = Cache(BLOCK_CACHE_BYTES)
         self._write_options = WriteOptions()
         self._write_options.sync = True
+        self._unsynced_options = WriteOptions()
+        self._unsynced_options.sync = False
+        self._shows_failed_write = False
+        """Whether RocksDB has a write in memory that was answered as failed."""
         # Weak: an abandoned scan is freed with its iterator, which pins files and memory.
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._open = False
@@ -106,6 +123,9 @@ class RocksStore:
                 path.mkdir(parents=True, exist_ok=True)
             self._confirmed = ConfirmedWrites(path)
             self._reserved = ReservedLog(path)
+            self._begun = BegunWrites(
+                path, sync_by_database=self._sync_by_database, note=self._note, new_sync=self._new_sync
+            )
             self._check_files()
             self._database, self._families = self._open_database()
             if not self._read_only:
@@ -158,6 +178,29 @@ class RocksStore:
         return scan
 
     def write(self, writes: Sequence[Write]) -> None:
+        batch = self._batch_of(writes)
+        try:
+            self._write(batch)
+        except StorageFailure:
+            raise
+        except Exception as error:
+            raise self._failure("write", error) from error
+
+    def begin_write(self, writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
+        batch = self._batch_of(writes)
+        try:
+            manifest_bytes = self._put(batch, self._unsynced_options)
+        except StorageFailure:
+            raise
+        except Exception as error:
+            raise self._failure("write", error) from error
+        sequence = self._database.latest_sequence_number()
+        self._begun.add(sequence, manifest_bytes, self._confirmed.listed_logs(), done)
+
+    def finish_writes(self) -> None:
+        self._begun.finish()
+
+    def _batch_of(self, writes: Sequence[Write]) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
         handle: ColumnFamily | None = None
         try:
@@ -168,13 +211,13 @@ class RocksStore:
                 else:
                     batch.put(key, value, handle)
             self._check_open()
-            self._write(batch)
         except (StorageFailure, ValueError):
             raise
         except Exception as error:
             raise self._failure("write", error) from error
         finally:
             handle = None  # an error's traceback would keep the database open as long as the error is referenced
+        return batch
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         handle = self._handles.get(family)
@@ -263,6 +306,8 @@ class RocksStore:
 
     def close(self) -> None:
         """Closes the database and unlocks its directory; unfinished scans end with StorageFailure."""
+        if self._open:
+            self._begun.finish()
         self._is_closed = True
         self._close_all()
         if self._write_failure is not None:
@@ -281,7 +326,10 @@ class RocksStore:
             return not self._is_closed
         if self._is_closed or not self._is_mendable or not self._disk_takes_writes():
             return False
+        if self._open:
+            self._begun.finish()
         self._close_all()
+        self._shows_failed_write = False
         gc.collect()  # tracebacks of earlier errors may hold parts of the database, and its directory stays locked then
         confirmed = self._confirmed_sequence
         try:
@@ -292,6 +340,7 @@ class RocksStore:
         newest = self._database.latest_sequence_number()
         if newest != confirmed:
             self._is_mendable = False
+            self._shows_failed_write = newest > confirmed
             self._write_failure += (
                 f"; write {newest} is the newest in its files, but {confirmed} is the newest that was confirmed, so "
                 "the process must be started again"
@@ -346,6 +395,7 @@ class RocksStore:
         with suppress(AttributeError):  # the directory could not even be looked at
             self._confirmed.close()
             self._reserved.close()
+            self._begun.close()
 
     @property
     def open_scans(self) -> int:
@@ -361,6 +411,11 @@ class RocksStore:
         return self._read_failure(family, error)
 
     def _write(self, batch: WriteBatch) -> None:
+        manifest_bytes = self._put(batch, self._write_options)
+        self._note(self._database.latest_sequence_number(), manifest_bytes)
+
+    def _put(self, batch: WriteBatch, options: WriteOptions) -> int:
+        """Gives a batch to RocksDB; the length of the manifest before."""
         if self._write_failure is not None:
             raise StorageFailure(
                 f"cannot write the store {self._path}: an earlier write failed ({self._write_failure}); it is "
@@ -369,11 +424,23 @@ class RocksStore:
         manifest_bytes = self._confirmed.manifest_bytes()
         self._reserved.before_write(self._confirmed.logs, batch.size_in_bytes())
         try:
-            self._database.write(batch, self._write_options)
+            self._database.write(batch, options)
         except Exception as error:
             raise self._write_failed(error) from error
-        self._confirmed_sequence = self._database.latest_sequence_number()
-        self._confirmed.note(self._confirmed_sequence, manifest_bytes)
+        return manifest_bytes
+
+    def _note(self, sequence: int, manifest_bytes: int) -> None:
+        """Notes a durable write; an older one than the newest that is noted changes nothing."""
+        if sequence > self._confirmed_sequence:
+            self._confirmed_sequence = sequence
+            self._confirmed.note(sequence, manifest_bytes)
+
+    def _sync_by_database(self) -> None:
+        try:
+            self._database.flush_wal(True)
+        except Exception as error:
+            self._shows_failed_write = True
+            raise self._write_failed(error) from error
 
     def _check_files(self) -> None:
         """StorageFailure where manifest and logs do not have all confirmed writes."""
@@ -459,6 +526,9 @@ class RocksStore:
         if not self._open:
             text = "is closed" if self._is_closed else "could not be reopened after a failed write"
             raise StorageFailure(f"the store {self._path} {text}")
+        if self._shows_failed_write:
+            text = f"the store {self._path} cannot be read until it is reopened after a failed write"
+            raise StorageFailure(f"{text} ({self._write_failure})")
 
     def _write_failed(self, error: Exception) -> StorageFailure:
         """The error of a failed write; notes that no other write is taken until `mend`."""

@@ -11,8 +11,7 @@ Acknowledgements are counted when they are durable.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add
 from typing import NamedTuple
 
@@ -287,17 +286,11 @@ class LeaderMetrics:
     def of_topic(self, topic_id: bytes) -> TopicCounts:
         return self.topics.get(topic_id) or self.topics.setdefault(topic_id, TopicCounts())
 
-    @contextmanager
-    def log_write(self) -> Iterator[None]:
-        """Measures one write of appends."""
-        started_at = self.now()
-        try:
-            yield
-        except Exception:
+    def log_written(self, started_at: float, *, failed: bool) -> None:
+        """Counts one write of appends that has ended."""
+        self.log_write_s.observe(self.now() - started_at)
+        if failed:
             self.log_write_failures += 1
-            raise
-        finally:
-            self.log_write_s.observe(self.now() - started_at)
 
     def appended(self, key: TopicPartition, first_offset: int, end_offset: int, batches: int, size_bytes: int) -> None:
         """Counts batches that are durable and readable."""

@@ -8,7 +8,7 @@ also covers the path between: memory, copies to other nodes, tools that write in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Protocol, runtime_checkable
@@ -85,15 +85,13 @@ class ChecksummedStore:
         return self._store.scan(family, start, end, reverse=reverse)
 
     def write(self, writes: Sequence[Write]) -> None:
-        stored: list[Write] = []
-        for write in writes:
-            family, key, value = write
-            if value is None:
-                stored.append(write)
-            else:  # `sealed`, without a call for each row
-                head = _HEAD.pack(ROW_VERSION, crc32c(value, crc32c(key)))
-                stored.append(Write(family, key, head + value))
-        self._store.write(stored)
+        self._store.write(_all_sealed(writes))
+
+    def begin_write(self, writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
+        self._store.begin_write(_all_sealed(writes), done)
+
+    def finish_writes(self) -> None:
+        self._store.finish_writes()
 
     def write_stored(self, writes: Sequence[Write]) -> None:
         """Writes rows in their stored form, as another store's `scan_stored` gave them."""
@@ -111,6 +109,18 @@ class ChecksummedStore:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _all_sealed(writes: Sequence[Write]) -> list[Write]:
+    stored: list[Write] = []
+    for write in writes:
+        family, key, value = write
+        if value is None:
+            stored.append(write)
+        else:  # `sealed`, without a call for each row
+            head = _HEAD.pack(ROW_VERSION, crc32c(value, crc32c(key)))
+            stored.append(Write(family, key, head + value))
+    return stored
 
 
 def sealed(key: bytes, value: bytes) -> bytes:

@@ -19,11 +19,13 @@ same atomic write. Keys from 0x80 on belong to the topic index, see `state_topic
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from struct import Struct
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
+from kshare_fastpath.prompt_future import PromptFuture
 from kshare_runtime.ports import Write
 from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
 from kshare_share_coordinator.machine.share_group_offset import (
@@ -149,23 +151,62 @@ class StateStore:
 
     def append(self, records: Sequence[Record]) -> None:
         """Makes the records durable in one atomic write; raises StorageFailure."""
-        writes: list[Write] = []
         started_at = self._metrics.now()
         try:
-            for record in records:
-                self._add_writes(record, writes)
+            writes = self._writes_of(records)
             self._store.write(writes)
         except Exception:
-            self._metrics.append_failed(self._metrics.now() - started_at)
-            if self._state_topic is not None:
-                self._state_topic.forget()
+            self._append_failed(started_at)
             raise
+        self._appended(records, writes, started_at)
+
+    def begin_append(self, records: Sequence[Record], then: Callable[[], None]) -> PromptFuture[None]:
+        """Writes the records atomically; when they are durable, `then` is called and the future is done.
+
+        StorageFailure, raised or from the future.
+        """
+        started_at = self._metrics.now()
+        future: PromptFuture[None] = PromptFuture(loop=asyncio.get_running_loop())
+
+        def written(failure: StorageFailure | None) -> None:
+            if failure is not None:
+                self._append_failed(started_at)
+            else:
+                self._appended(records, writes, started_at)
+                then()
+            if future.done():  # the node is stopping and waits no more
+                return
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+        try:
+            writes = self._writes_of(records)
+            self._store.begin_write(writes, written)
+        except Exception:
+            self._append_failed(started_at)
+            raise
+        return future
+
+    def _writes_of(self, records: Sequence[Record]) -> list[Write]:
+        writes: list[Write] = []
+        for record in records:
+            self._add_writes(record, writes)
+        return writes
+
+    def _appended(self, records: Sequence[Record], writes: Sequence[Write], started_at: float) -> None:
         self._metrics.appended(records, writes, self._metrics.now() - started_at)
         if self._state_topic is not None:
             self._state_topic.written()
         for record in records:
             if isinstance(record, ShareTombstone):
                 self._corrupt.pop(record.key, None)
+
+    def _append_failed(self, started_at: float) -> None:
+        self._metrics.append_failed(self._metrics.now() - started_at)
+        if self._state_topic is not None:
+            self._state_topic.forget()
 
     def state_partition_count(self) -> int | None:
         """The number of state partitions that this store was written with; None before the first write."""

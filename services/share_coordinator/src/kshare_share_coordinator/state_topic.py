@@ -127,7 +127,8 @@ class StateTopicIndex:
         self._pending.clear()
 
     def next_offset(self, family: str) -> int:
-        """The offset after the newest record; 0 if there is none."""
+        """The offset after the newest durable record; 0 if there is none."""
+        self._store.finish_writes()
         return self._end(family).next_offset
 
     def newest(self, family: str) -> Entry | None:
@@ -176,6 +177,7 @@ class StateTopicIndex:
 
     def prune(self, family: str, *, before_ms: int, limit: int) -> int:
         """Removes tombstones older than `before_ms`, oldest first; returns the number of rows read, at most `limit`."""
+        self._store.finish_writes()
         next_offset = self.next_offset(family)
         writes: list[Write] = []
         looked_at = 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
@@ -31,9 +31,9 @@ class CountingStore(MemoryStore):
 
     written: list[int]
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def begin_write(self, writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
         self.written.append(len(writes))
-        super().write(writes)
+        super().begin_write(writes, done)
 
 
 def store() -> MemoryStore:

@@ -81,11 +81,14 @@ class PartitionLog:
         report: Callable[[str], None] = lambda text: None,
         producers_limit: int = PRODUCERS_LIMIT,
         reader: RecordReader | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         """Opens the log; StorageFailure where its end cannot be read or is damaged.
 
-        `report` is called when a listener raises.
+        `report` is called when a listener raises. `settle` waits until no append is between `writes` and `commit`; it
+        is called before the log changes in another way.
         """
+        self._settle = settle
         self._key = key
         self._store = store
         self._tails = tails
@@ -356,7 +359,7 @@ class PartitionLog:
             return self._tail.read(fetch_offset, max_bytes, at_least_one=at_least_one)
         found: list[StoredBatch] = []
         try:
-            for batch in self._stored.from_offset(fetch_offset):
+            for batch in self._stored.from_offset(fetch_offset, self._next_offset):
                 max_bytes -= len(batch.data)
                 if max_bytes < 0 and (found or not at_least_one):
                     break
@@ -491,6 +494,7 @@ class PartitionLog:
         """Frees the disk of batches and aborted transactions below the log start offset; StorageFailure."""
         if not self._has_unreachable:
             return
+        self._settle()
         start_offset = self._positions.start_offset
         first = next(iter(self._stored.from_offset(start_offset)), None)
         end = keys.long_key(self._prefix, start_offset if first is None else first.base_offset)
@@ -506,6 +510,7 @@ class PartitionLog:
 
     def rewrite(self, batches: Mapping[int, StoredBatch | None], segments: Sequence[Segment], merged: Segment) -> None:
         """Replaces batches by base offset (None: removed) and closed `segments` by one; one write. StorageFailure."""
+        self._settle()
         writes = [
             Write(keys.LOG, keys.long_key(self._prefix, base_offset), None if batch is None else batch.data)
             for base_offset, batch in batches.items()
@@ -519,6 +524,7 @@ class PartitionLog:
 
     def mark_clean(self, first_dirty_offset: int) -> None:
         """Stores that compaction has processed all records below `first_dirty_offset`; StorageFailure."""
+        self._settle()
         positions = Positions(self._positions.start_offset, first_dirty_offset)
         self._store.write([Write(keys.POSITIONS, self._prefix, encode_positions(positions))])
         self._positions = positions

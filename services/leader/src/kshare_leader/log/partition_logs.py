@@ -3,8 +3,10 @@
 **Validation.** The bytes of a batch are validated before it joins a turn (`batch_validation`).
 
 **Group commit.** Appends that arrive during one turn of the event loop are checked in order of arrival and written with
-one atomic, fsync'd write. Then their batches become readable, their futures are answered and listeners are called. When
-the write fails, no offset was assigned: every append of the turn gets KAFKA_STORAGE_ERROR.
+one atomic write. Its fsync runs beside the loop; appends that arrive meanwhile are in the next write, which begins when
+this one has ended. Then the batches become readable, their futures are answered and listeners are called. When the
+write fails, no offset was assigned: every append of the turn gets KAFKA_STORAGE_ERROR. What changes logs in another way
+waits for the write under way (`settle`), so that it meets no log whose end is not decided.
 
 **The catalog.** `on_view` opens the logs of partitions that are placed here, closes those that no longer are, and
 removes the records of deleted topics. Records of a deleted topic that a crash left behind are removed at the next
@@ -143,6 +145,7 @@ class PartitionLogs:
         self._write_failure: str | None = None
         self._queue: list[_QueuedAppend | _QueuedEnd] = []
         self._turn: asyncio.Handle | None = None
+        self._is_writing = False
         inline_bytes = configs.integer("kshare.leader.inline.batch.bytes")
         self._validation = BatchValidation(aside or Aside("batch-validation"), inline_bytes=inline_bytes)
         self.reader = RecordReader(
@@ -278,7 +281,10 @@ class PartitionLogs:
 
     def _enqueue(self, queued: _QueuedAppend | _QueuedEnd) -> None:
         self._queue.append(queued)
-        if self._turn is None:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._queue and self._turn is None and not self._is_writing:
             self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
@@ -293,9 +299,7 @@ class PartitionLogs:
             if size_bytes >= WRITE_LIMIT_BYTES:
                 break
         del self._queue[:taken]
-        if self._queue:
-            self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
-        self._complete(turn)
+        self._write(turn)
 
     def _prepare(self, queued: _QueuedAppend | _QueuedEnd, now_ms: int, turn: _Turn) -> Appended | Exception | None:
         try:
@@ -310,18 +314,38 @@ class PartitionLogs:
         except Exception as error:  # bad input or a bug ends this append, never the turn
             return error
 
-    def _complete(self, turn: _Turn) -> None:
+    def _write(self, turn: _Turn) -> None:
         writes = turn.writes()
-        if writes:
-            try:
-                with self._metrics.log_write():
-                    self._store.write(writes)
-            except StorageFailure as failure:
+        if not writes:
+            self._complete(turn)
+            self._go_on()
+            return
+        started_at = self._metrics.now()
+
+        def written(failure: StorageFailure | None) -> None:
+            self._is_writing = False
+            self._metrics.log_written(started_at, failed=failure is not None)
+            if failure is None:
+                self._write_failure = None
+                self._complete(turn)
+            else:
                 self._write_failure = str(failure)
                 self._report(f"appends failed: {failure}")
                 self._answer_all(turn, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-                return
-            self._write_failure = None
+            self._go_on()
+
+        self._is_writing = True
+        try:
+            self._store.begin_write(writes, written)
+        except StorageFailure as failure:
+            written(failure)
+
+    def settle(self) -> None:
+        """Waits for the write under way, so that every log's end is decided."""
+        if self._is_writing:
+            self._store.finish_writes()
+
+    def _complete(self, turn: _Turn) -> None:
         for log, pending in turn.pending.values():
             log.commit(pending)
             if pending.batches:
@@ -352,6 +376,7 @@ class PartitionLogs:
 
         KafkaError OFFSET_OUT_OF_RANGE above a high watermark; StorageFailure. No log has changed in either case.
         """
+        self.settle()
         changes = [(log, log.plan_start(start_offset)) for log, start_offset in starts]
         writes = [write for _, change in changes if change is not None for write in change.writes]
         if not writes:
@@ -368,6 +393,7 @@ class PartitionLogs:
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Brings the logs in line with a new view of the catalog."""
+        self.settle()
         self._view = new
         was_foreign = self._foreign_cluster is not None
         self._foreign_cluster = self._foreign_cluster_problem(new.cluster_id)
@@ -396,6 +422,7 @@ class PartitionLogs:
 
     def refresh_settings(self) -> None:
         """Applies changed broker configs, which are the defaults of topic configs."""
+        self.settle()
         if self._foreign_cluster is None:
             for topic in self._view.topics_by_id.values():
                 self._follow_topic(topic)
@@ -403,6 +430,7 @@ class PartitionLogs:
 
     def retry_and_expire(self) -> None:
         """Periodic work: removes expired producers and repeats removals of topics that failed."""
+        self.settle()
         self._remove_topics()
         expiration_ms = self._configs.integer("producer.id.expiration.ms")
         now_ms = self._clock.now_ms()
@@ -434,6 +462,7 @@ class PartitionLogs:
 
     def close(self) -> None:
         """Closes all logs; waiting appends are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
+        self.settle()
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -505,6 +534,7 @@ class PartitionLogs:
                 leader_epoch=partition.leader_epoch,
                 report=self._report,
                 reader=self.reader,
+                settle=self.settle,
             )
             log.is_moving = partition.is_moving
             self._offline.pop(key, None)

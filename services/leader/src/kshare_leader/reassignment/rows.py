@@ -98,7 +98,8 @@ class PartitionRows:
     # Rows
 
     def page(self, key: TopicPartition, families: Sequence[str], after: Place | None, max_bytes: int) -> Page:
-        """The rows after a place (None: from the first one); at least one row where any is left."""
+        """The durable rows after a place (None: from the first one); at least one row where any is left."""
+        self._store.finish_writes()
         prefix = keys.partition_prefix(key)
         first = 0 if after is None else families.index(after.family)
         for index, family in enumerate(families[first:], first):

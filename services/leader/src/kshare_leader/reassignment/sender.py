@@ -3,8 +3,8 @@
 It sends rows only when this node's own view of the catalog has the reassignment with exactly the receiver's epoch.
 While the partition is served, only its record batches are sent. Stored batches do not change then, because the log of a
 partition under reassignment is not compacted (`PartitionLog.is_moving`). The rest is sent when this node's view says
-that the partition is fenced. By that view the log is closed, and a write is done within one turn of the event loop. So
-the rows sent are final until the reassignment is cancelled, which ends its epoch.
+that the partition is fenced. By that view the log is closed, and no write is under way (`PartitionLogs.settle`). So the
+rows sent are final until the reassignment is cancelled, which ends its epoch.
 """
 
 from __future__ import annotations

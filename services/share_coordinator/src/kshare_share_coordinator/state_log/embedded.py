@@ -1,7 +1,7 @@
 """The embedded engine: states in RocksDB of this node, one machine over all of them, and moves between nodes.
 
 The machine loads the state of a share-partition at its first use, not at the start. All operations of one turn of the
-event loop are made durable by one fsync.
+event loop are made durable by one fsync, which runs beside the loop; those that come meanwhile share the next one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
+from kshare_fastpath.prompt_future import PromptFuture
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_runtime.machine import MachineRunner
@@ -115,9 +116,8 @@ class EmbeddedStates:
     def refusal(self, state_partition: int) -> Result | None:
         return _refusal(self._state_store.state_partition_damage(state_partition))
 
-    def append(self, records: Sequence[Record]) -> None:
-        self._state_store.append(records)
-        self._machine.records_are_durable()
+    def append(self, records: Sequence[Record]) -> PromptFuture[None]:
+        return self._state_store.begin_append(records, self._machine.records_are_durable)
 
     def share_partitions(self, state_partition: int, start: bytes, limit: int) -> tuple[list[Found], bytes | None]:
         return self._state_store.share_partitions(family_of(state_partition), start, limit)
@@ -193,6 +193,7 @@ class EmbeddedStates:
         return self.ownership.state_partition_of(key)
 
     def _forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
+        self.store.finish_writes()
         self._machine.forget(is_forgotten)
         self._state_store.forget(is_forgotten)
         self._state_topic_index.forget()
