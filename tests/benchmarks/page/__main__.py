@@ -20,7 +20,8 @@ from kshare_pipeline.report.page import document, write_table
 
 STYLE = """
 .whisker{stroke:var(--text);stroke-width:1.4}.sample{fill:var(--text);opacity:.55}.even{stroke:var(--soft)}
-.ratio circle{fill:var(--c)}.ratio line{stroke:var(--c);stroke-width:2}figure.whole{grid-column:1/-1}
+.ratio circle{fill:var(--c)}.ratio line{stroke:var(--c);stroke-width:2}
+svg text.row{font-size:8.5px}article{margin-bottom:4rem}
 """
 RATIO = "Ratio to {baseline}, within each round: median and quartiles; right of 1 is better"
 DEFAULT = ROOT / "build" / "benchmark"
@@ -56,7 +57,7 @@ def _overview(run: Run) -> str:
     found = ratio_plot(RATIO.format(baseline=run.baseline), rows, run.systems)
     factors = [
         [figure, ", ".join(f"{size:,}" for size in sizes), *_factors(sizes, run.systems)]
-        for figure, sizes in flatness.series(run.samples).items()
+        for figure, sizes in flatness.per_record(run.samples).items()
     ]
     if factors:
         columns = ("largest median / smallest", "sizes", *run.systems)

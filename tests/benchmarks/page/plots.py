@@ -28,7 +28,8 @@ from kshare_pipeline.report.charts import (
 )
 
 NONE = "no samples"
-ROW_HEIGHT, LABEL_WIDTH = 18, 330
+ROW_HEIGHT, LABEL_WIDTH = 15, 345
+LABEL_LENGTH = 70
 SAMPLE_STEP = 4
 """Pixels between the dots of two rounds."""
 RATIO_LIMIT = 64.0
@@ -104,7 +105,7 @@ def ratio_plot(title: str, rows: Mapping[str, Mapping[str, Spread]], systems: Se
     axis = "".join(
         f'<line class="{"even" if power == 0 else "grid"}" x1="{x(2.0**power):.1f}" x2="{x(2.0**power):.1f}" y1="4"'
         f' y2="{height - ROW_HEIGHT:.1f}"/><text x="{x(2.0**power):.1f}" y="{height - 5:.1f}"'
-        f' text-anchor="middle">{2.0**power:g}</text>'
+        f' text-anchor="middle">{_power_of_two(power)}</text>'
         for power in range(lowest, highest + 1)
     )
     marks = []
@@ -113,13 +114,18 @@ def ratio_plot(title: str, rows: Mapping[str, Mapping[str, Spread]], systems: Se
         points = "".join(
             f'<g class="ratio c{_color(system, systems)}" data-system="{escape(system)}">'
             f'<line x1="{x(found.lower):.1f}" x2="{x(found.upper):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<circle cx="{x(found.median):.1f}" cy="{y:.1f}" r="4" data-value="{number(found.median)}">'
+            f'<circle cx="{x(found.median):.1f}" cy="{y:.1f}" r="3.5" data-value="{number(found.median)}">'
             f"<title>{escape(name)}, {_told(system, found)}</title></circle></g>"
             for system, found in by_system.items()
         )
-        label = f'<text x="{LABEL_WIDTH - 12}" y="{y + 4:.1f}" text-anchor="end">{escape(shortened(name, 62))}</text>'
+        text = escape(shortened(name, LABEL_LENGTH))
+        label = f'<text class="row" x="{LABEL_WIDTH - 10}" y="{y + 3:.1f}" text-anchor="end">{text}</text>'
         marks.append(f'<g data-figure="{escape(name)}">{label}{points}</g>')
     return figure("ratios", title, "", axis + "".join(marks) if marks else "", systems, height=height, none=NONE)
+
+
+def _power_of_two(power: int) -> str:
+    return f"{2**power}" if power >= 0 else f"1/{2**-power}"
 
 
 def _bounded(ratio: float) -> float:

@@ -31,6 +31,11 @@ def series(samples: Samples) -> dict[str, Series]:
     return {figure: dict(sorted(sizes.items())) for figure, sizes in found.items() if len(sizes) > 1}
 
 
+def per_record(samples: Samples) -> dict[str, Series]:
+    """The series that may be flat: not what idle members cost in a second, which is to grow with them."""
+    return {figure: sizes for figure, sizes in series(samples).items() if not figure.endswith("per second")}
+
+
 def factors(sizes: Series) -> dict[str, float]:
     """The factor of each system that has a sample at every size; none where a median is 0."""
     found = {}
@@ -45,7 +50,7 @@ def factors(sizes: Series) -> dict[str, float]:
 def table(samples: Samples, systems: Sequence[str]) -> str:
     """A row for each figure at several sizes, with the factor of each system; empty where there is no such figure."""
     rows = []
-    for figure, sizes in series(samples).items():
+    for figure, sizes in per_record(samples).items():
         by_system = factors(sizes)
         cells = [f"x{by_system[system]:.2f}" if system in by_system else "-" for system in systems]
         rows.append(f"| {figure} | {', '.join(f'{size:,}' for size in sizes)} | " + " | ".join(cells) + " |")

@@ -30,24 +30,33 @@ CLOSED_AT_ONCE = 50
 
 @contextmanager
 def idle_members(bootstrap: str, topic: str, count: int) -> Iterator[None]:
-    """Returns when every member has joined, and each group has assigned the topic to its members."""
+    """Returns when every member has its assignment, and its first ShareFetch waits."""
     groups = {fresh_name("idle"): min(MEMBERS_OF_A_GROUP, count - at) for at in range(0, count, MEMBERS_OF_A_GROUP)}
     if not groups:
         yield
         return
     with _Process("benchmarks.scaling.idle_members", bootstrap, topic, json.dumps(groups)) as process:
         deadline = time.monotonic() + SCENARIO_TIMEOUT_S
-        while (joined := _joined(bootstrap, list(groups))) < count:
+        while (ready := _with_assignments(bootstrap, list(groups))) < count:
             if time.monotonic() > deadline or process.process.poll() is not None:
-                raise RuntimeError(f"only {joined} of {count} members have joined")
+                raise RuntimeError(f"only {ready} of {count} members have their assignment")
             time.sleep(0.2)
+        time.sleep(2 * POLL_INTERVAL_S)  # each has polled with its assignment
         yield
 
 
-def _joined(bootstrap: str, groups: list[str]) -> int:
+def _with_assignments(bootstrap: str, groups: list[str]) -> int:
+    """How many members have been told their assignment of the group's last epoch.
+
+    Kafka answers a join without one, and tells it with the next heartbeat, 5 s later. A member fetches nothing before.
+    """
     with KafkaRequests(administration(bootstrap)) as requests:
         answer = requests.ask(ApiKey.SHARE_GROUP_DESCRIBE, 1, group_ids=groups, include_authorized_operations=False)
-    return sum(len(group.members) for group in answer.groups if group.group_state == "Stable")
+    return sum(
+        member.member_epoch == group.group_epoch and bool(member.assignment.topic_partitions)
+        for group in answer.groups
+        for member in group.members
+    )
 
 
 class _Process(ConsumerProcess):

@@ -41,6 +41,10 @@ def test_the_table_has_a_row_for_each_series_and_is_empty_without_any() -> None:
         "|---|---|---|---|---|",
         f"| {COST} | 20, 100, 1,000 | x1.50 | - | x2.00 |",
     ]
+    idle = "scaling-members without the drain servers' CPU, ms per second"
+    grows = {at_size(idle, 0): {"kafka": [1.0]}, at_size(idle, 500): {"kafka": [9.0]}}
+    assert idle in series(grows)
+    assert flatness.table(grows, ["kafka"]) == "", "what idle members cost grows with their number"
     assert flatness.table({"produce records/s": {"kafka": [1.0]}}, ["kafka"]) == ""
 
 
