@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kshare_fastpath.prompt_future import PromptFuture, when_ended
+from kshare_fastpath.prompt_future import PromptFuture, when_all_ended, when_ended
 
 ENDS: list[Callable[[asyncio.Future[Any]], object]] = [
     lambda future: future.set_result(1),
@@ -82,5 +82,50 @@ def test_a_listener_that_raises_harms_nobody_and_is_reported() -> None:
         future.set_result(1)
         assert await future == 1
         assert [str(report["exception"]) for report in reports] == ["a bug"]
+
+    asyncio.run(scene())
+
+
+def test_all_have_ended_when_the_last_one_has() -> None:
+    async def scene() -> None:
+        futures: list[PromptFuture[int]] = [PromptFuture(loop=asyncio.get_running_loop()) for _ in range(3)]
+        heard: list[list[bool]] = []
+        futures[1].set_result(1)
+        when_all_ended(futures, lambda: heard.append([future.done() for future in futures]))
+        futures[0].cancel()
+        assert heard == []
+        futures[2].set_result(2)
+        assert heard == [[True, True, True]]
+
+    asyncio.run(scene())
+
+
+def test_all_of_none_and_all_of_ended_ones_have_ended_at_once() -> None:
+    async def scene() -> None:
+        ended: list[PromptFuture[int]] = [PromptFuture(loop=asyncio.get_running_loop()) for _ in range(2)]
+        for future in ended:
+            future.set_result(0)
+        heard: list[str] = []
+        when_all_ended([], lambda: heard.append("none"))
+        when_all_ended(ended, lambda: heard.append("ended"))
+        assert heard == ["none", "ended"]
+
+    asyncio.run(scene())
+
+
+def test_a_completed_future_has_what_was_made_or_raised_and_a_given_up_one_makes_nothing() -> None:
+    async def scene() -> None:
+        made, raised, cancelled, given_up = (PromptFuture[float](loop=asyncio.get_running_loop()) for _ in range(4))
+        never: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        never.cancel()
+        made.complete(lambda: 1.5)
+        raised.complete(lambda: 1 / 0)
+        cancelled.complete(never.result)
+        given_up.cancel()
+        given_up.complete(lambda: made.result() / 0)
+        assert made.result() == 1.5
+        assert isinstance(raised.exception(), ZeroDivisionError)
+        assert isinstance(cancelled.exception(), asyncio.CancelledError)
+        assert given_up.cancelled()
 
     asyncio.run(scene())

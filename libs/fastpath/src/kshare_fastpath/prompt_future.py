@@ -10,7 +10,7 @@ and changes what that call still works with. The switch is prompt_future: withou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kshare_fastpath.switches import is_on
@@ -54,6 +54,17 @@ class PromptFuture(asyncio.Future[Result]):
             self._tell()
         return is_cancelled
 
+    def complete(self, make: Callable[[], Result]) -> None:
+        """Sets what `make` returns or raises, unless it is done: then a server that stops has given the call up."""
+        if self.done():
+            return
+        try:
+            result = make()
+        except (Exception, asyncio.CancelledError) as failure:
+            self.set_exception(failure)
+        else:
+            self.set_result(result)
+
     def _tell(self) -> None:
         assert self._listener is not None
         try:
@@ -69,3 +80,19 @@ def when_ended(future: asyncio.Future[Any], listener: Listener) -> None:
         future.listen(listener)
     else:
         future.add_done_callback(listener)
+
+
+def when_all_ended(futures: Sequence[asyncio.Future[Any]], listener: Callable[[], object]) -> None:
+    """Calls `listener` when all the Futures are done; at once if there are none."""
+    left = len(futures)
+
+    def ended(future: asyncio.Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            listener()
+
+    for future in futures:
+        when_ended(future, ended)
+    if not futures:
+        listener()

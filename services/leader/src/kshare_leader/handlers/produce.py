@@ -10,9 +10,11 @@ gateway sends no answer.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.pending_appends import Appended
@@ -36,23 +38,38 @@ class ProduceHandler:
         self._verifier = verifier
 
     @answers(PRODUCE)
-    async def __call__(self, request: leader_pb2.ProduceRequest, payload: memoryview) -> leader_pb2.ProduceResponse:
+    def __call__(
+        self, request: leader_pb2.ProduceRequest, payload: memoryview
+    ) -> asyncio.Future[leader_pb2.ProduceResponse]:
+        answer: PromptFuture[leader_pb2.ProduceResponse] = PromptFuture(loop=asyncio.get_running_loop())
         problem = _request_problem(request, payload)
         if problem is None and request.transactional_id:
             problem = _producers_problem(request, payload)
         if problem is not None:
-            return leader_pb2.ProduceResponse(
-                partitions=[self._answer(partition, problem) for partition in request.partitions]
-            )
+            refused = [self._answer(partition, problem) for partition in request.partitions]
+            answer.set_result(leader_pb2.ProduceResponse(partitions=refused))
+            return answer
         futures: list[asyncio.Future[Appended]] = []
         position = 0
         for partition in request.partitions:
             records = payload[position : position + partition.records_length]
             futures.append(self._append(request, key_of(partition), records))
             position += partition.records_length
-        results = await asyncio.gather(*futures, return_exceptions=True)
-        answers = zip(request.partitions, results, strict=True)
-        return leader_pb2.ProduceResponse(partitions=[self._answer(partition, result) for partition, result in answers])
+        when_all_ended(futures, lambda: answer.complete(lambda: self._response(request, futures)))
+        return answer
+
+    def _response(
+        self, request: leader_pb2.ProduceRequest, appends: Sequence[asyncio.Future[Appended]]
+    ) -> leader_pb2.ProduceResponse:
+        """The response when all appends have ended; raises an error that is not Kafka's."""
+        partitions = []
+        for partition, append in zip(request.partitions, appends, strict=True):
+            try:
+                result: Appended | KafkaError = append.result()
+            except KafkaError as error:
+                result = error
+            partitions.append(self._answer(partition, result))
+        return leader_pb2.ProduceResponse(partitions=partitions)
 
     def _append(
         self, request: leader_pb2.ProduceRequest, key: TopicPartition, records: memoryview
@@ -67,7 +84,7 @@ class ProduceHandler:
         )
 
     def _answer(
-        self, partition: leader_pb2.ProduceRequest.Partition, result: Appended | BaseException
+        self, partition: leader_pb2.ProduceRequest.Partition, result: Appended | KafkaError
     ) -> leader_pb2.ProduceResponse.Partition:
         if isinstance(result, KafkaError):
             return leader_pb2.ProduceResponse.Partition(
@@ -81,8 +98,6 @@ class ProduceHandler:
                 current_leader=leader_in_answer(self._logs, key_of(partition), result.code),
                 record_errors=_record_errors(result),
             )
-        if isinstance(result, BaseException):
-            raise result
         return leader_pb2.ProduceResponse.Partition(
             topic_id=partition.topic_id,
             partition=partition.partition,

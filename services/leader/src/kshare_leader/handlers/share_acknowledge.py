@@ -10,13 +10,14 @@ The gateway checks session epochs. ShareFetch uses the same code for the acknowl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
-from kshare_fastpath.prompt_future import PromptFuture
+from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.interval_map import Owner
+from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.pending_writes import Stored
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -63,18 +64,15 @@ async def end_of(acknowledged: Acknowledged) -> KafkaError | None:
 
 
 class AcknowledgeCall:
-    """One ShareAcknowledge; `answer` is set when all its writes have ended, and then `on_answered` is called."""
+    """One ShareAcknowledge; `answer` is set when all its writes have ended."""
 
     def __init__(
-        self,
-        directory: SharePartitionDirectory,
-        request: leader_pb2.ShareAcknowledgeRequest,
-        on_answered: Callable[[], None],
+        self, directory: SharePartitionDirectory, request: leader_pb2.ShareAcknowledgeRequest, metrics: LeaderMetrics
     ) -> None:
+        self._metrics = metrics
+        self._started_at = metrics.now()
         self._directory = directory
         self._request = request
-        self._on_answered = on_answered
-        self._missing = 0
         self.answer: PromptFuture[leader_pb2.ShareAcknowledgeResponse] = PromptFuture(loop=asyncio.get_running_loop())
 
     def begin(self) -> None:
@@ -93,28 +91,15 @@ class AcknowledgeCall:
             )
             for partition in request.partitions
         ]
-        waiting = [acknowledged for acknowledged in self._acknowledged if isinstance(acknowledged, PromptFuture)]
-        self._missing = len(waiting)  # set before `listen`, which calls back at once for a write that is done
-        for stored in waiting:
-            stored.listen(self._stored)
-        if not waiting:
-            self._end()
+        writes = [each for each in self._acknowledged if isinstance(each, PromptFuture)]
+        when_all_ended(writes, lambda: self.answer.complete(self._response))
 
-    def _stored(self, stored: Stored) -> None:
-        self._missing -= 1
-        if self._missing or self.answer.done():  # done: the server is stopping and gave the answer up
-            return
-        try:
-            self._end()
-        except Exception as bug:
-            self.answer.set_exception(bug)
-
-    def _end(self) -> None:
+    def _response(self) -> leader_pb2.ShareAcknowledgeResponse:
         request, directory = self._request, self._directory
         lock_duration_ms = directory.settings(request.owner.group_id).limits.lock_duration_ms
         response = leader_pb2.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_duration_ms)
         for partition, acknowledged in zip(request.partitions, self._acknowledged, strict=True):
-            error = acknowledged.result() if isinstance(acknowledged, asyncio.Future) else acknowledged
+            error = acknowledged.result() if isinstance(acknowledged, PromptFuture) else acknowledged
             answer = response.partitions.add(topic_id=partition.topic_id, partition=partition.partition)
             if error is not None:
                 answer.error_code = error.code
@@ -123,5 +108,5 @@ class AcknowledgeCall:
                     leader = directory.current_leader(TopicPartition(partition.topic_id, partition.partition))
                     if leader is not None:
                         answer.current_leader.CopyFrom(leader)
-        self.answer.set_result(response)
-        self._on_answered()
+        self._metrics.of_group(request.owner.group_id).acknowledge_s.observe(self._metrics.now() - self._started_at)
+        return response

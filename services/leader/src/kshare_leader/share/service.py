@@ -122,13 +122,7 @@ class ShareService:
         self, request: leader_pb2.ShareAcknowledgeRequest, payload: memoryview
     ) -> asyncio.Future[leader_pb2.ShareAcknowledgeResponse]:
         """Handler of SHARE_ACKNOWLEDGE."""
-        now = self._metrics.now
-        started_at = now()
-
-        def observe() -> None:
-            self._metrics.of_group(request.owner.group_id).acknowledge_s.observe(now() - started_at)
-
-        call = AcknowledgeCall(self._directory, request, observe)
+        call = AcknowledgeCall(self._directory, request, self._metrics)
         call.begin()
         return call.answer
 

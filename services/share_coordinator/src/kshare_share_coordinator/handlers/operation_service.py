@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
-from kshare_fastpath.prompt_future import PromptFuture, when_ended
+from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
 from kshare_share_coordinator.machine.operations import Operation, Result, key_problem
 from kshare_share_coordinator.ownership import Ownership
 
@@ -55,28 +55,17 @@ class OperationService:
             answer.set_result(respond([Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)))
             return answer
         begun = [self._begin(operation) for operation in operations]
-        missing = [each for each in begun if not isinstance(each, Result)]
-        left = len(missing)
 
-        def ended(future: asyncio.Future[Result] | None = None) -> None:
-            nonlocal left
-            left -= future is not None
-            if left or answer.done():  # done: the server stops and has given up the request
-                return
-            try:
-                results = [
-                    each if isinstance(each, Result) else self._finish(operation, each)
-                    for operation, each in zip(operations, begun, strict=True)
-                ]
-                self._answered(operations, results)
-                answer.set_result(respond(results))
-            except Exception as failure:
-                answer.set_exception(failure)
+        def response() -> Response:
+            results = [
+                each if isinstance(each, Result) else self._finish(operation, each)
+                for operation, each in zip(operations, begun, strict=True)
+            ]
+            self._answered(operations, results)
+            return respond(results)
 
-        for each in missing:
-            when_ended(each, ended)
-        if not missing:
-            ended()
+        submitted = [each for each in begun if not isinstance(each, Result)]
+        when_all_ended(submitted, lambda: answer.complete(response))
         return answer
 
     def _begin(self, operation: Operation) -> Result | asyncio.Future[Result]:
