@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -129,3 +131,29 @@ def test_a_completed_future_has_what_was_made_or_raised_and_a_given_up_one_makes
         assert given_up.cancelled()
 
     asyncio.run(scene())
+
+
+def test_a_listener_that_refers_to_its_future_needs_no_garbage_collector() -> None:
+    class Call:
+        """As the calls of the leader: it has the futures, whose listener refers to it."""
+
+        def __init__(self) -> None:
+            self.futures: list[PromptFuture[int]] = [PromptFuture(loop=asyncio.get_running_loop()) for _ in range(2)]
+            when_all_ended(self.futures, self.ended)
+
+        def ended(self) -> None:
+            assert [future.result() for future in self.futures] == [1, 1]
+
+    async def scene() -> None:
+        call = Call()
+        left = weakref.ref(call)
+        for future in call.futures:
+            future.set_result(1)
+        del call, future
+        assert left() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scene())
+    finally:
+        gc.enable()

@@ -26,11 +26,14 @@ class PromptFuture(asyncio.Future[Result]):
     An exception of the listener goes to the event loop's exception handler; the completing code does not see it.
     """
 
+    _is_heard = False
     _listener: Listener | None = None
+    """Dropped when it was called: it often refers to the Future, and such a cycle is left to the garbage collector."""
 
     def listen(self, listener: Listener) -> None:
         """Calls `listener` with this Future when it is done, or at once if it already is."""
-        assert self._listener is None, "a PromptFuture has one listener"
+        assert not self._is_heard, "a PromptFuture has one listener"
+        self._is_heard = True
         if not _IS_ON:
             self.add_done_callback(listener)
             return
@@ -66,9 +69,10 @@ class PromptFuture(asyncio.Future[Result]):
             self.set_result(result)
 
     def _tell(self) -> None:
-        assert self._listener is not None
+        listener, self._listener = self._listener, None
+        assert listener is not None
         try:
-            self._listener(self)
+            listener(self)
         except Exception as error:
             context = {"message": "a listener failed", "exception": error, "future": self}
             self.get_loop().call_exception_handler(context)
