@@ -34,19 +34,19 @@ FLUSH_AT_STOP_MS = 200
 LOGGED_PARTITIONS_LIMIT = 20
 """Partitions that the log line of one call names."""
 
-_log = logging.getLogger(__name__)
+call_log = logging.getLogger(__name__)
 
 HandlerError = Callable[[str, BaseException], None]
 """The callback for an exception that left a handler: the method's path and the exception."""
 
 
 def log_handler_error(path: str, error: BaseException) -> None:
-    _log.error("%s failed: %r", path, error, exc_info=error)
+    call_log.error("%s failed: %r", path, error, exc_info=error)
 
 
 def log_call(path: str, request: Any, duration_s: float) -> None:
     """Logs an answered call at level debug, with the client's request id, the group and the partitions."""
-    if not _log.isEnabledFor(logging.DEBUG):
+    if not call_log.isEnabledFor(logging.DEBUG):
         return
     fields: dict[str, str | int] = {"duration_ms": round(duration_s * 1000)}
     if group := getattr(request, "group_id", "") or getattr(getattr(request, "owner", None), "group_id", ""):
@@ -59,7 +59,7 @@ def log_call(path: str, request: Any, duration_s: float) -> None:
     if found:
         fields["partitions"] = ",".join(found[:LOGGED_PARTITIONS_LIMIT])
     with log_fields(**fields):
-        _log.debug("%s was answered", path)
+        call_log.debug("%s was answered", path)
 
 
 def begin_span(tracer: Tracer | None, path: str, traceparent: str) -> Span | None:

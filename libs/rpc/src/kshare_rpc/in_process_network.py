@@ -13,13 +13,14 @@ import errno
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
+from logging import DEBUG
 from typing import Any
 
 from google.protobuf.message import Message
 
 from kshare_core.tracing import Tracer, current_traceparent
 from kshare_fastpath.prompt_future import when_ended
-from kshare_rpc.call_server import HandlerError, begin_span, log_call, log_handler_error
+from kshare_rpc.call_server import HandlerError, begin_span, call_log, log_call, log_handler_error
 from kshare_rpc.call_statistics import HANDLER_FAILED, STOPPED, CallStatistics
 from kshare_rpc.network import (
     CallFailed,
@@ -167,7 +168,8 @@ class InProcessServer:
                 result.set_exception(failure)
             else:
                 result.set_result(_result(begun.result()))
-                context.copy().run(log_call, path, request, duration_s)
+                if call_log.isEnabledFor(DEBUG):
+                    context.copy().run(log_call, path, request, duration_s)
 
         try:
             begun = context.run(handler, request, payload)

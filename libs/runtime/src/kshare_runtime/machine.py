@@ -102,6 +102,8 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._parts: deque[list[tuple[Command, asyncio.Future[Response]]] | Callable[[], None]] = deque()
         """The parts of the queue before `_queue`: lists of commands, and callbacks between them."""
         self._turn: asyncio.Handle | None = None
+        self._context = context_of_no_request()
+        """The context of all turns: a turn serves many requests and belongs to none of them."""
         self._barriers: list[asyncio.Future[None]] = []
         self._appending: asyncio.Future[None] | None = None
         self._is_stopped = False
@@ -122,7 +124,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             return future
         self._queue.append((command, future))
         if self._turn is None and self._appending is None:
-            self._turn = loop.call_soon(self._run_turn, context=context_of_no_request())
+            self._turn = loop.call_soon(self._run_turn, context=self._context)
         return future
 
     def tell(self, record: Record | None, then: Callable[[], None] = lambda: None) -> None:
@@ -183,7 +185,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     def _go_on(self) -> None:
         is_idle = self._turn is None and self._appending is None and not self._is_stopped
         if is_idle and (self._parts or self._queue):
-            self._turn = asyncio.get_running_loop().call_soon(self._run_turn, context=context_of_no_request())
+            self._turn = asyncio.get_running_loop().call_soon(self._run_turn, context=self._context)
 
     def _run_turn(self) -> None:
         self._turn = None

@@ -51,6 +51,16 @@ def test_epochs_go_on_by_one() -> None:
     assert table.update(KEY, 5, [], [], HERE).next_epoch == 6
 
 
+def test_the_topics_of_a_session_are_those_of_its_partitions() -> None:
+    table = ShareSessionTable(10, PARTITIONS_LIMIT)
+    other = TopicPartition(TOPIC[::-1], 0)
+    opened(table, P0, P1)
+    assert list(table.expect(KEY, HERE).topic_ids) == [TOPIC]
+    assert list(table.update(KEY, 1, fetched(other), [], HERE).topic_ids) == [TOPIC, other.topic_id]
+    assert list(table.update(KEY, 2, [], [P0], HERE).topic_ids) == [TOPIC, other.topic_id]
+    assert list(table.update(KEY, 3, [], [P1], HERE).topic_ids) == [other.topic_id]
+
+
 def test_a_session_has_at_most_so_many_partitions() -> None:
     """When it opens, and when partitions join; a refused request changes nothing."""
     table = ShareSessionTable(10, PARTITIONS_LIMIT)

@@ -593,14 +593,16 @@ class ClientConnection(asyncio.Protocol):
     async def _answer_in_parts(
         self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> Response | None:
-        """Like `_answer`, but a long request whose elements are independent is answered part by part."""
-        api_key, limit = header.api_key, self._environment.maximum_elements
+        """The response; a long request whose elements are independent is answered part by part."""
         if slot.elements <= SLICE_ELEMENTS:
-            return await self._answer(header, context, request)
+            response, _ = await self._answer_or_fail(header, context, request)
+            return response
+        api_key, limit = header.api_key, self._environment.maximum_elements
         if not is_splittable(api_key):
             served = self._handlers[api_key]
             if slot.elements <= limit or served.works_in_slices or served.failed is None:
-                return await self._answer(header, context, request)
+                response, _ = await self._answer_or_fail(header, context, request)
+                return response
             return await self._refuse(header, context, request, too_many_elements(slot.elements, limit))
         request = await repeated_together(api_key, request, context.count_elements())
         joined = JoinedResponse(api_key)
@@ -641,10 +643,6 @@ class ClientConnection(asyncio.Protocol):
                 return None
             joined.add(response)
         return joined.response()
-
-    async def _answer(self, header: RequestHeader, context: RequestContext, request: Request[Any]) -> Response | None:
-        response, _ = await self._answer_or_fail(header, context, request)
-        return response
 
     async def _answer_or_fail(
         self, header: RequestHeader, context: RequestContext, request: Request[Any]

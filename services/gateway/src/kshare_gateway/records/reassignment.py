@@ -154,7 +154,7 @@ class ReassignmentWait:
 
     def refused(self, codes: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Partitions that a leader rejected because of a reassignment, or because it does not know them yet."""
-        if self._moving.is_calm:
+        if not codes or self._moving.is_calm:
             return []
         return [
             key

@@ -22,7 +22,7 @@ request forgets is not in the session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -55,7 +55,10 @@ _versions = count(1)
 class ShareSession:
     """A share session: its partitions in the order of joining, and the epoch that the next request must carry."""
 
-    __slots__ = ("connection_id", "key", "next_epoch", "partitions", "rotation", "unnamed", "version")
+    __slots__ = (
+        *("_topic_ids", "connection_id", "key", "next_epoch", "partitions"),
+        *("rotation", "unnamed", "version"),
+    )
 
     def __init__(self, key: ShareSessionKey, connection_id: int, partitions: dict[TopicPartition, None]) -> None:
         self.key = key
@@ -67,6 +70,18 @@ class ShareSession:
         """Another number after each change of `partitions`; no other session ever has it."""
         self.unnamed: dict[TopicPartition, None] = {}
         """Partitions that joined later or had an error: a response names them as soon as they are acquirable."""
+        self._topic_ids: dict[bytes, None] | None = None
+
+    @property
+    def topic_ids(self) -> Mapping[bytes, None]:
+        """The topics of its partitions; kept until these change, because each request needs them."""
+        if self._topic_ids is None:
+            self._topic_ids = dict.fromkeys(partition.topic_id for partition in self.partitions)
+        return self._topic_ids
+
+    def partitions_changed(self) -> None:
+        self.version = next(_versions)
+        self._topic_ids = None
 
     def rotated(self) -> list[TopicPartition]:
         """All partitions, starting with a different one at each call, so that each is tried first in turn."""
@@ -149,7 +164,7 @@ class ShareSessionTable:
             session.partitions.pop(partition, None)
             session.unnamed.pop(partition, None)
         if added or removed:
-            session.version = next(_versions)
+            session.partitions_changed()
         session.next_epoch = next_epoch(session.next_epoch)
         return session
 

@@ -65,7 +65,7 @@ def _topics_of_session(context: RequestContext, request: Any) -> Iterator[Permis
         ShareSessionKey(request.group_id or "", request.member_id or "", context.cluster.port_id)
     )
     if session is not None:
-        ids.update((key.topic_id, None) for key in session.partitions)
+        ids.update(session.topic_ids)
     for topic_id in ids:
         name = topic_name_of_id(context, topic_id)
         if name is not None:

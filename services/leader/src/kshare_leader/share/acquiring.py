@@ -52,9 +52,9 @@ def take_records(
     """
     machine.remove_below(log.log_start_offset)
     cursor = machine.start_offset
-    bytes_left = max_bytes
+    records_left, bytes_left = limits.max_records, max_bytes
     fruitless_reads = 0
-    while limits.max_records > 0:
+    while records_left > 0:
         position = machine.next_fetch(cursor, limits.group)
         if position is None:
             return False
@@ -66,12 +66,13 @@ def take_records(
         if batches and batches[0].length > bytes_left and (taken.records or not at_least_one_batch):
             return False
         headers = [(batch.base_offset, batch.last_offset) for batch in batches]
+        if records_left < limits.max_records:
+            limits = replace(limits, max_records=records_left)
         acquired, complete = machine.acquire(limits, now_ms, position.offset, headers, cursor)
         if acquired:
             taken.records.extend(acquired)
             bytes_left -= _add_batches(taken.batches, batches, acquired)
-            got = sum(last - first + 1 for first, last, _ in acquired)
-            limits = replace(limits, max_records=limits.max_records - got)
+            records_left -= sum(last - first + 1 for first, last, _ in acquired)
         else:
             fruitless_reads += 1
         if complete or (bytes_left <= 0 and taken.records):

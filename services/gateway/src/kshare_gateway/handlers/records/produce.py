@@ -267,15 +267,18 @@ def _refusal(index: int, error: KafkaError) -> PartitionProduceResponse:
     )
 
 
+def _left_out(index: int) -> PartitionProduceResponse:
+    error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's response left this partition out")
+    return _refusal(index, error)
+
+
 def _finished(context: RequestContext, request: ProduceRequest, results: _Results) -> ProduceResponse | None:
     """The response in the order of the request; a partition that the leader left out gets an error."""
     topics: list[TopicProduceResponse] = []
-    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's response left this partition out")
     for topic in request.topic_data:
         asked = topic.topic_id if context.version >= FIRST_VERSION_WITH_IDS else topic.name
         bodies = [
-            results.get((asked, partition.index)) or _refusal(partition.index, missing)
-            for partition in topic.partition_data
+            results.get((asked, partition.index)) or _left_out(partition.index) for partition in topic.partition_data
         ]
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=bodies))
     if request.acks != 0:
