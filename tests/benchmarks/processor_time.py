@@ -44,8 +44,8 @@ def resident_mb(pid: int) -> float:
 def written_bytes(pid: int) -> int:
     """Bytes that a process and its living descendants have sent to the disk until now.
 
-    A byte counts when its page in the page cache becomes dirty, in the process that wrote it: also where the kernel
-    writes the page later, as it does for Kafka. A byte that is written to a log and again by a compaction counts twice.
+    A page of 4 KB counts when it becomes dirty, in the process that wrote to it: also where the kernel stores it later,
+    as it does for Kafka. A page that is written to again after a sync counts again, as do the bytes of a compaction.
     """
     found = 0
     for process in with_descendants(pid):
