@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ BATCH_RECORDS = 100
 WARM_UP = b"warm-up"
 TIMEOUT_S = 170.0
 POLL_S = 0.5
+CLOSED_AT_ONCE = 64
 SIZES = {
     "partitions": (1, 20, 200, 2_000),
     "groups": (1, 4, 16, 100),
@@ -43,6 +45,8 @@ SIZES = {
 }
 GROUPS_PARTITIONS = LOG_PARTITIONS = 3
 MEMBERS_PARTITIONS = 100
+SETTINGS = {"group.share.max.size": "1000"}
+"""Kafka's default allows 200 members."""
 
 
 @dataclass(slots=True)
@@ -127,8 +131,9 @@ class Drainer:
     def close(self) -> None:
         self._has_ended.set()
         self._thread.join()
-        for consumer in self._consumers:
-            consumer.close()
+        with ThreadPoolExecutor(CLOSED_AT_ONCE) as pool:  # each waits for its last answers
+            for closed in [pool.submit(consumer.close) for consumer in self._consumers]:
+                closed.result()
 
 
 @contextmanager
@@ -218,6 +223,8 @@ def of_members(system: KshareCluster, size: int, records: int) -> Measured:
         began = time.monotonic()
         deadline = began + TIMEOUT_S
         while sum(drainer.have_records for drainer in running) < size:
+            if failures := [drainer.failure for drainer in running if drainer.failure is not None]:
+                raise failures[0]
             if time.monotonic() > deadline:
                 raise RuntimeError(f"only {sum(d.have_records for d in running)} of {size} members had a record")
             for partition in range(MEMBERS_PARTITIONS):
@@ -247,7 +254,11 @@ CASES: dict[str, Callable[[KshareCluster, int, int], Measured]] = {
 def _systems(trees: dict[str, Path], layouts: Sequence[str], folder: Path) -> dict[str, KshareCluster]:
     return {
         f"{name} {layout}".strip(): KshareCluster(
-            folder / f"{number}-{layout}", single_process=layout == "1", command=command, engine=TestEngine.EMBEDDED
+            folder / f"{number}-{layout}",
+            SETTINGS,
+            single_process=layout == "1",
+            command=command,
+            engine=TestEngine.EMBEDDED,
         )
         for number, (name, command) in enumerate(trees.items())
         for layout in layouts
