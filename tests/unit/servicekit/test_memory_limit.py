@@ -9,6 +9,7 @@ from kshare_servicekit.memory_limit import (
     LEAST_QUEUED_BYTES,
     MOST_QUEUED_BYTES,
     queued_bytes,
+    share_partitions,
     usable_memory_bytes,
 )
 
@@ -22,6 +23,13 @@ def test_an_eighth_of_the_memory_within_bounds_unless_the_config_says_more() -> 
     assert queued_bytes(configs, 64 * GIBIBYTE) == MOST_QUEUED_BYTES
     given = process_configs({"kshare.queued.max.bytes": "12345"})[0]
     assert queued_bytes(given, 64 * GIBIBYTE) == 12345
+
+
+def test_share_partitions_follow_the_memory_unless_they_are_given() -> None:
+    configs = process_configs({})[0]
+    assert share_partitions(configs, 8 * GIBIBYTE) == GIBIBYTE // 4096
+    assert share_partitions(configs, GIBIBYTE // 8) == 20_000
+    assert share_partitions(process_configs({"kshare.leader.max.share.partitions": "7"})[0], GIBIBYTE) == 7
 
 
 def test_the_least_limit_of_the_cgroup_and_its_parents_counts(tmp_path: Path) -> None:

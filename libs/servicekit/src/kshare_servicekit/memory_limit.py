@@ -12,6 +12,10 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 QUEUED_SHARE = 8
 LEAST_QUEUED_BYTES = 64 * 1024 * 1024
 MOST_QUEUED_BYTES = 512 * 1024 * 1024
+SHARE_PARTITIONS_SHARE = 8
+SHARE_PARTITION_BYTES = 4096
+"""Of one that is idle (tests/benchmarks/idle_share_partitions.py)."""
+LEAST_SHARE_PARTITIONS = 20_000
 
 
 def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
@@ -21,6 +25,15 @@ def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
         return given
     available = usable_memory_bytes() if memory_bytes is None else memory_bytes
     return min(max(available // QUEUED_SHARE, LEAST_QUEUED_BYTES), MOST_QUEUED_BYTES)
+
+
+def share_partitions(configs: Configs, memory_bytes: int | None = None) -> int:
+    """The value of kshare.leader.max.share.partitions in this process; `memory_bytes` as for `queued_bytes`."""
+    given = configs.integer("kshare.leader.max.share.partitions")
+    if given > 0:
+        return given
+    available = usable_memory_bytes() if memory_bytes is None else memory_bytes
+    return max(available // SHARE_PARTITIONS_SHARE // SHARE_PARTITION_BYTES, LEAST_SHARE_PARTITIONS)
 
 
 def usable_memory_bytes(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:

@@ -12,7 +12,7 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
-from kshare_servicekit.memory_limit import queued_bytes
+from kshare_servicekit.memory_limit import queued_bytes, share_partitions
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings
 
@@ -41,6 +41,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
             coordinator_address=settings.coordinator_address,
             configs=configs,
             queued_bytes=queued_bytes(configs),
+            max_share_partitions=share_partitions(configs),
         ),
         open_upstream=open_upstream,
     )

@@ -83,6 +83,7 @@ class LeaderNode:
             wait_for_version=self._wait_for_version,
             node_id=settings.node_id,
             configs=settings.configs,
+            max_share_partitions=settings.max_share_partitions,
             environment=self._environment,
             report=_logger.warning,
             dead_letters=engine.dead_letters,

@@ -22,6 +22,8 @@ class LeaderSettings:
     move_page_bytes: int = PAGE_LIMIT_BYTES
     queued_bytes: int = DEFAULT_QUEUED_BYTES
     """The limit of response bytes with records that callers have not read (kshare.queued.max.bytes)."""
+    max_share_partitions: int = 20_000
+    """The limit of share-partitions in memory (kshare.leader.max.share.partitions)."""
 
     @property
     def producer_expiration_check_interval_ms(self) -> int:

@@ -420,6 +420,7 @@ class Leader:
         configs: dict[str, str] | None = None,
         metrics: LeaderMetrics | None = None,
         history: HistoryBuffer | None = None,
+        max_share_partitions: int = 20_000,
     ) -> None:
         """`history` takes the delivery history, of leader NODE_ID with incarnation 17."""
         self.logs = Logs(partitions)
@@ -433,6 +434,7 @@ class Leader:
         self._view_changed = asyncio.Event()
         self._disk = MemoryDisk()
         self._configs = configs
+        self._max_share_partitions = max_share_partitions
         self._metrics = metrics
         self._history = history
         self.service = self._new_service()
@@ -456,6 +458,7 @@ class Leader:
             wait_for_version=self._wait_for_version,
             node_id=NODE_ID,
             configs=Configs(PROCESS_CONFIGS, self._configs or {}),
+            max_share_partitions=self._max_share_partitions,
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
             metrics=self._metrics,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -148,6 +149,38 @@ def test_the_final_epoch_is_answered_though_the_leader_cannot_be_told() -> None:
         began = asyncio.get_running_loop().time()
         answer = await share_fetch(client, -1)
         assert int(answer.error_code) == 0 and asyncio.get_running_loop().time() - began < 0.1
+
+    play_virtually(scenario)
+
+
+def test_leaders_without_room_for_a_new_session_are_told_like_a_full_table() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        full: list[int] = [1, 2]
+
+        def share_fetch_of(node_id: int) -> Callable[[Any, memoryview], Any]:
+            async def answer(request: Any, payload: memoryview) -> Any:
+                response, pieces = await leaders[node_id].share_fetch(request, payload)
+                if node_id in full:
+                    response.has_no_room = True
+                    for entry in response.partitions:
+                        entry.error_code, entry.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, "no room"
+                return response, pieces
+
+            return answer
+
+        for node_id in full:
+            harness.leaders[node_id].answers["ShareFetch"] = share_fetch_of(node_id)
+        both = listed(OTHER_TOPIC_ID, 0, 1)
+        began = asyncio.get_running_loop().time()
+        answer = await share_fetch(client, 0, both, max_wait=700)
+        assert int(answer.error_code) == ErrorCode.SHARE_SESSION_LIMIT_REACHED and answer.error_message == "no room"
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.7)
+        answer = await share_fetch(client, 1, both)
+        assert int(answer.error_code) == ErrorCode.SHARE_SESSION_NOT_FOUND, "it was not opened"
+        full.remove(1)
+        answer = await share_fetch(client, 0, both)
+        codes = {part.partition_index: int(part.error_code) for part in answer.responses[0].partitions}
+        assert int(answer.error_code) == 0 and codes == {0: 0, 1: ErrorCode.UNKNOWN_SERVER_ERROR}
 
     play_virtually(scenario)
 

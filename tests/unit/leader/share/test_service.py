@@ -22,9 +22,16 @@ def now_ms() -> int:
     return round(asyncio.get_running_loop().time() * 1000)
 
 
-def ready(*, start: int = 0, records: int = 10, partitions: int = 2, configs: dict[str, str] | None = None) -> Leader:
+def ready(
+    *,
+    start: int = 0,
+    records: int = 10,
+    partitions: int = 2,
+    configs: dict[str, str] | None = None,
+    max_share_partitions: int = 20_000,
+) -> Leader:
     """A leader with `records` in partition 0, whose share-partitions start at `start`."""
-    leader = Leader(partitions=partitions, configs=configs)
+    leader = Leader(partitions=partitions, configs=configs, max_share_partitions=max_share_partitions)
     for index in range(partitions):
         leader.channel.initialize(index, start)
     if records:
@@ -546,11 +553,12 @@ def test_stop_answers_waiting_requests() -> None:
 
 def test_one_share_partition_more_than_the_limit_is_refused() -> None:
     async def test() -> None:
-        leader = ready(configs={"kshare.leader.max.share.partitions": "1"})
+        leader = ready(max_share_partitions=1)
         response, _ = await leader.fetch("m1", fetch_partition(0), fetch_partition(1))
         assert entries(response.partitions[0]) == [(0, 9, 1)]
         assert response.partitions[1].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "kshare.leader.max.share.partitions" in response.partitions[1].error_message
+        assert response.has_no_room
         await leader.service.stop()
 
     run(test)

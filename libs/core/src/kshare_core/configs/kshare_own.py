@@ -158,11 +158,13 @@ _ROWS: tuple[ConfigDefinition, ...] = (
     ),
     integer(
         "kshare.leader.max.share.partitions",
-        20_000,
-        low=1,
+        -1,
+        low=-1,
         high=MAX_INT,
-        text="Share-partitions that one leader serves; a fetch of one more is answered with UNKNOWN_SERVER_ERROR for "
-        "the partition, and clients repeat it.",
+        text="Share-partitions that one leader serves. A share session that opens with others only is answered with "
+        "SHARE_SESSION_LIMIT_REACHED; beside partitions that are served, one more is UNKNOWN_SERVER_ERROR. Clients "
+        "repeat both. -1: as many as need an eighth of the memory that the process may use, 4 KiB each, but at least "
+        "20,000.",
     ),
     integer(
         "kshare.max.committed.offsets",

@@ -33,7 +33,7 @@ from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import configure_audit_log
-from kshare_servicekit.memory_limit import queued_bytes
+from kshare_servicekit.memory_limit import queued_bytes, share_partitions
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import read_trace_settings
 from kshare_servicekit.tls.between_roles import exchange_tls
@@ -152,6 +152,7 @@ class SingleProcess:
                         coordinator_address=plan.coordinator_address,
                         configs=self._configs,
                         queued_bytes=queued_bytes(self._configs),
+                        max_share_partitions=share_partitions(self._configs),
                     ),
                     open_upstream=open_upstream,
                 )

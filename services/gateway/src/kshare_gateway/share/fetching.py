@@ -109,6 +109,8 @@ class LeaderAnswer:
     """Number of the fetch that it answers; acknowledgements have none."""
     arrived_at: float = 0.0
     """The event loop's time in seconds."""
+    has_no_room: bool = False
+    """The leader serves as many share-partitions as it may."""
 
     @property
     def has_records(self) -> bool:
@@ -523,6 +525,7 @@ class ShareFetcher:
             answer.acquisition_lock_timeout_ms,
             fetch_number=fetch_number,
             arrived_at=now,
+            has_no_room=answer.has_no_room,
         )
 
     def _read_batches(

@@ -31,7 +31,7 @@ from kshare_leader.handlers.share_acknowledge import Acknowledged, begin_acknowl
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.ports import StoredBatch
 from kshare_leader.share.acquiring import Taken
-from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_leader.share.directory import NoRoom, SharePartitionDirectory
 from kshare_leader.share.fetch_sessions import FetchSession
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -301,6 +301,7 @@ class ShareFetchCall:
             if fetch.error is not None and fetch.error.code in _FETCH_ERRORS:
                 answer.error_code = fetch.error.code
                 answer.error_message = fetch.error.message
+                response.has_no_room |= isinstance(fetch.error, NoRoom)
             if ErrorCode.NOT_LEADER_OR_FOLLOWER in (answer.error_code, answer.acknowledge_error_code):
                 leader = self._directory.current_leader(fetch.key.topic_partition)
                 if leader is not None:

@@ -36,6 +36,13 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2
 
 
+class NoRoom(KafkaError):
+    """The leader serves as many share-partitions as it may. The code is one that clients of a partition repeat."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
 class SharePartitionDirectory:
     """See the module docstring. `wall_now_ms` is the wall clock."""
 
@@ -132,7 +139,7 @@ class SharePartitionDirectory:
         if len(self._served) >= self._max_share_partitions:
             limit = self._max_share_partitions
             text = f"this leader serves {limit} share-partitions; kshare.leader.max.share.partitions allows no more"
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+            raise NoRoom(text)
         if self._stopped:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader is stopping")
         settings = partial(self._settings.of, key.group_id)

@@ -8,7 +8,7 @@ every acknowledged partition, because librdkafka treats a missing one as INVALID
 The same topic may be listed several times. The final epoch (-1) processes acknowledgements, then releases the member's
 records, then answers. A request with IsRenewAck (version 2) must have maxBytes, minBytes, maxRecords and maxWait 0 and
 fetches nothing. If the session table is full, the client gets the error after its maxWait, as in Kafka, to avoid a
-tight retry loop.
+tight retry loop. So it does when the leaders have no room for the partitions of a session that opens.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         session, terms, fetched, acknowledgements, is_first=opens, is_whole=not unreadable
     )
     found = merged([*answers, LeaderAnswer("", denied)]) if denied else merged(answers)
+    if opens and any(answer.has_no_room for answer in answers) and all(entry.error_code for entry in found):
+        await close_session(context, key)
+        await asyncio.sleep(terms.max_wait_ms / 1000)
+        raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, str(found[0].error_message))
     named = _named(session, found, fetched if opens and _may_acquire(request) else ())
     return _body(context, key, answers, named)
 

@@ -762,12 +762,15 @@ class ShareFetchResponse(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     IS_REMEMBERED_FIELD_NUMBER: _builtins.int
     IS_FORGOTTEN_FIELD_NUMBER: _builtins.int
+    HAS_NO_ROOM_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     acquisition_lock_timeout_ms: _builtins.int
     is_remembered: _builtins.bool
     """The partitions are remembered, as the request allowed."""
     is_forgotten: _builtins.bool
     """The leader does not remember the request's partitions (any more), and did nothing."""
+    has_no_room: _builtins.bool
+    """Partitions have an error because the leader serves as many share-partitions as it may."""
     payload: _builtins.bytes
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShareFetchResponse.Partition]: ...
@@ -778,11 +781,12 @@ class ShareFetchResponse(_message.Message):
         partitions: _abc.Iterable[Global___ShareFetchResponse.Partition] | None = ...,
         is_remembered: _builtins.bool = ...,
         is_forgotten: _builtins.bool = ...,
+        has_no_room: _builtins.bool = ...,
         payload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_lock_timeout_ms", b"acquisition_lock_timeout_ms", "is_forgotten", b"is_forgotten", "is_remembered", b"is_remembered", "partitions", b"partitions", "payload", b"payload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_lock_timeout_ms", b"acquisition_lock_timeout_ms", "has_no_room", b"has_no_room", "is_forgotten", b"is_forgotten", "is_remembered", b"is_remembered", "partitions", b"partitions", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
