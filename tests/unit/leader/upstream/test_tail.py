@@ -74,6 +74,25 @@ class CountingUpstream(MemoryUpstream):
             self.fetches_under_way -= bool(fetched)
 
 
+class HangingUpstream(MemoryUpstream):
+    """Once told so, does not answer Fetches of several partitions, as behind a connection that hangs."""
+
+    hangs = False
+
+    async def ask_broker(
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
+    ) -> AResponse:
+        if self.hangs and isinstance(request, FetchRequest) and len(request.topics) > 1:
+            await asyncio.sleep(3600)
+        return await super().ask_broker(node_id, request, served, wait_ms=wait_ms, purpose=purpose)
+
+
 class CountingLog(UpstreamLog):
     """Counts how often it is asked for what to fetch next."""
 
@@ -218,5 +237,23 @@ def test_logs_that_become_quiet_one_after_the_other_share_one_fetch() -> None:
             await asyncio.sleep(0.13)
         await asyncio.sleep(QUIET_AFTER_S + 2)
         assert upstream.fetches_under_way == 1
+
+    run(upstream, body)
+
+
+def test_a_log_that_becomes_quiet_does_not_wait_for_a_fetch_that_hangs() -> None:
+    upstream = HangingUpstream()
+
+    async def body(tails: Tails) -> None:
+        arrived = [await tails.follow(f"topic-{number}", read_committed=False) for number in range(4)]
+        await asyncio.sleep(QUIET_AFTER_S + 2)
+        for pause_s in (0.1, QUIET_AFTER_S + 0.3, QUIET_AFTER_S + 0.5):  # the last ones while it is quiet
+            arrived[0].clear()
+            await tails.append(tails.logs[0])
+            await asyncio.wait_for(arrived[0].wait(), SOON_S)
+            upstream.hangs = True  # the three others are fetched together from now on
+            before = tails.logs[0].looked_at
+            await asyncio.sleep(pause_s)
+            assert tails.logs[0].looked_at - before < 100, "and the broker is not asked all the time"
 
     run(upstream, body)

@@ -53,6 +53,8 @@ QUIET = 0
 QUIET_AFTER_S = 10.0
 JOINS_BEFORE_MS = 10
 """How long before the Fetch of the quiet logs another one with such logs ends, so that these join it."""
+JOINS_WITHIN_MS = 2 * (JOINS_BEFORE_MS + EMPTY_PAUSE_MS)
+"""A quiet log waits for the end of that Fetch if it is due within this time, and no longer than this if it is late."""
 
 _SUSPICIOUS = frozenset(
     {
@@ -269,10 +271,11 @@ class LogFetcher:
         others = range(QUIET + 1, TAILS)
         if self._is_busy(log):
             return self._free_lane(kind, (*others, QUIET))
-        if _Lane(*kind, QUIET) in self._lanes and self._quiet_ends_in_ms(kind) <= 2 * (
-            JOINS_BEFORE_MS + EMPTY_PAUSE_MS
-        ):
-            return None
+        if _Lane(*kind, QUIET) in self._lanes:
+            ends_in_ms = self._quiet_ends_in_ms(kind)
+            if abs(ends_in_ms) <= JOINS_WITHIN_MS:
+                self._look_later(log, (ends_in_ms + JOINS_WITHIN_MS + 1) / 1000)  # unless it ends, as it should
+                return None
         return self._free_lane(kind, (QUIET, *others))
 
     def _note_busy(self, log: UpstreamLog) -> None:
@@ -292,7 +295,8 @@ class LogFetcher:
         has_quiet_ones = lane.number != QUIET and not all(map(self._is_busy, logs))
         if not has_quiet_ones or _Lane(*lane.kind, QUIET) not in self._lanes:
             return wait_ms
-        return max(1, min(wait_ms, self._quiet_ends_in_ms(lane.kind) - JOINS_BEFORE_MS - EMPTY_PAUSE_MS))
+        left_ms = self._quiet_ends_in_ms(lane.kind) - JOINS_BEFORE_MS - EMPTY_PAUSE_MS
+        return min(wait_ms, left_ms) if left_ms > 0 else wait_ms
 
     def _is_backing_off(self, log: UpstreamLog) -> bool:
         back_off = self._backing_off.get(log)
