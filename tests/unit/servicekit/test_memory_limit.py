@@ -29,7 +29,9 @@ def test_share_partitions_follow_the_memory_unless_they_are_given() -> None:
     configs = process_configs({})[0]
     assert share_partitions(configs, 8 * GIBIBYTE) == GIBIBYTE // 4096
     assert share_partitions(configs, GIBIBYTE // 8) == 20_000
-    assert share_partitions(process_configs({"kshare.leader.max.share.partitions": "7"})[0], GIBIBYTE) == 7
+    for given in (0, 7):
+        texts = {"kshare.leader.max.share.partitions": str(given)}
+        assert share_partitions(process_configs(texts)[0], GIBIBYTE) == given
 
 
 def test_the_least_limit_of_the_cgroup_and_its_parents_counts(tmp_path: Path) -> None:

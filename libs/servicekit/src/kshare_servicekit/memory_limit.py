@@ -30,7 +30,7 @@ def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
 def share_partitions(configs: Configs, memory_bytes: int | None = None) -> int:
     """The value of kshare.leader.max.share.partitions in this process; `memory_bytes` as for `queued_bytes`."""
     given = configs.integer("kshare.leader.max.share.partitions")
-    if given > 0:
+    if given >= 0:
         return given
     available = usable_memory_bytes() if memory_bytes is None else memory_bytes
     return max(available // SHARE_PARTITIONS_SHARE // SHARE_PARTITION_BYTES, LEAST_SHARE_PARTITIONS)
