@@ -212,7 +212,7 @@ def test_begun_writes_are_read_at_once_and_end_in_order(open_store: OpenStore) -
         for number in range(50):
             store.begin_write([Write("log", b"%02d" % number, b"x")], ends(number))
             assert len(keys(store.scan("log", b""))) == number + 1
-        assert ended == [], "nobody is told within the call"
+        assert ended == [], "begin_write returns before any done is called"
         store.begin_write([], last.set_result)
         assert await last is None
         assert ended == list(range(50))

@@ -1,9 +1,9 @@
 """fdatasync beside the event loop: by the kernel's own threads (Linux AIO), else by a thread of this process.
 
-A process that sleeps in fdatasync serves nobody meanwhile. Beside processes that use all processors it also runs again
-only 1 to 4 ms after the disk is done, so a loop that syncs for each write is soon behind. The kernel's threads take the
-sync off the loop at no cost: beside idle processors it takes as long as a sync in the loop, where a thread that needs
-the interpreter's lock takes 30 microseconds more (docs/performance.md).
+An event loop that calls fdatasync answers no client until the call returns. On a machine whose processors are all
+busy, the process is scheduled again only 1 to 4 ms after the disk has finished, so a loop that syncs every write falls
+behind. A sync by the kernel's threads takes as long as one in the loop; a Python thread adds 30 microseconds, because
+it needs the interpreter's lock (docs/performance.md).
 """
 
 from __future__ import annotations

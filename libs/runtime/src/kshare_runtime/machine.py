@@ -297,9 +297,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
     ) -> None:
         try:
             await waiting
-            self._confirm(records)
-            self._refuse_late(queue, answers)
-            self._answer(answers)
+            self._confirm_and_answer(queue, records, answers)
         except asyncio.CancelledError:
             self._fail(StorageFailure("the store is being closed"), [future for _, future in queue])
             raise
@@ -319,9 +317,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         """As `_finish`, without a task."""
         try:
             appended.result()
-            self._confirm(records)
-            self._refuse_late(queue, answers)
-            self._answer(answers)
+            self._confirm_and_answer(queue, records, answers)
         except asyncio.CancelledError:
             self._fail(StorageFailure("the store is being closed"), [future for _, future in queue])
         except Exception as failure:
@@ -329,6 +325,17 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         finally:
             self._appending = None
             self._go_on()
+
+    def _confirm_and_answer(
+        self,
+        queue: Sequence[tuple[Command, asyncio.Future[Response]]],
+        records: Sequence[Record],
+        answers: Sequence[tuple[asyncio.Future[Response], Decision[Record, Response, Effect] | Exception]],
+    ) -> None:
+        """Ends a turn whose records became durable after it."""
+        self._confirm(records)
+        self._refuse_late(queue, answers)
+        self._answer(answers)
 
     def _refuse_late(
         self,

@@ -56,7 +56,8 @@ class KeyValueStore(Protocol):
         """Applies all writes or none, and returns before they are durable; reads show them from now on.
 
         `done` is called once, by the event loop and in the order in which writes were begun: with None when they are
-        durable, else with the failure. After a failure no read shows them.
+        durable, else with the failure; where the sync of a new log file fails, within this call. After a failure no
+        read shows them.
         """
         ...
 

@@ -8,8 +8,9 @@ share-partition, or it is ready, or both.
 
 The order of `ready` is that in which partitions are tried: those that had records go to its end.
 
-Changes that wake nobody would leave a share-partition unseen, and a log may be reopened, so all are looked up again
-every LOOK_UP_INTERVAL_MS. A session that is forgotten costs one more request: its gateway then names all partitions.
+Some changes cause no wake-up, such as a log that is closed and opened again. Therefore a session looks up all of its
+share-partitions every LOOK_UP_INTERVAL_MS. A session that is forgotten costs one more request: its gateway then names
+all partitions.
 """
 
 from __future__ import annotations
