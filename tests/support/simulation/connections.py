@@ -53,6 +53,7 @@ class ClientListeners:
         for connection in list(self._connections):
             if {connection.client_host, connection.gateway.host} == {first, second}:
                 connection.cut()
+                self.fabric.cut_count += 1
 
     def open(self, client_host: str) -> list[ClientConnection]:
         """The connections of a client host that are not lost, oldest first."""

@@ -88,11 +88,19 @@ class SimulatedHost:
         self.build = build
         self._on_started = on_started
         self._lives = 0
+        self.death_count = 0
+        self._deferred_count = 0
         self._graveyard: list[object] = []
 
     @property
     def running(self) -> bool:
         return self.incarnation is not None
+
+    @property
+    def deferred_count(self) -> int:
+        """Steps that waited, or wait now, until the host is resumed."""
+        waiting = 0 if self.incarnation is None else len(self.incarnation.deferred)
+        return self._deferred_count + waiting
 
     def start(self) -> asyncio.Task[None]:
         """Begins a new life; the task ends when its node is up."""
@@ -149,6 +157,8 @@ class SimulatedHost:
             return
         self.fabric.note(f"{incarnation} dies")
         incarnation.dead = True
+        self.death_count += 1
+        self._deferred_count += len(incarnation.deferred)
         self.incarnation = None
         # Nothing of it may be collected, and so run, before the end.
         self._graveyard.append((self.node, asyncio.all_tasks(self.fabric.loop)))
@@ -181,4 +191,5 @@ class SimulatedHost:
     def resume(self) -> None:
         """SIGCONT."""
         if self.incarnation is not None and self.incarnation.paused:
+            self._deferred_count += len(self.incarnation.deferred)
             self.fabric.loop.resume(self.incarnation)

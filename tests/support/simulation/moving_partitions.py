@@ -40,6 +40,7 @@ from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork, in_no_host
 from support.simulation.plan import Plan
 from support.simulation.scenario import Outcome, SeedRun
+from support.simulation.swarm import FAULT_KINDS
 
 PAGE_BYTES = 2_000
 CALL_TIMEOUT_MS = 2_000
@@ -127,7 +128,7 @@ class MovingRun(SeedRun):
         super().__init__(plan, mutation, faults=faults)
         self.slow_hosts = slow_hosts
         self.cluster = PagedCluster(self.loop, f"moving {plan.seed}", plan.shape, mutation)
-        self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"))
+        self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"), FAULT_KINDS)
         self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
         self.cluster.fabric.taps.append(self._watch)
         self.step = step

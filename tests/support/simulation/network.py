@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,13 @@ class SimulatedFabric:
         self.end_taps: list[EndTap] = []
         self.bugs: list[str] = []
         """Exceptions that left a handler without being one that callers expect."""
+        self.blocked_count: Counter[tuple[str, str]] = Counter()
+        """Messages that a block held up, by link."""
+        self.delayed_count: Counter[str] = Counter()
+        """Messages that the faults slow-network, slow-host and slow-link delayed."""
+        self.dropped_count = 0
+        self.cut_count = 0
+        """Calls that failed, and connections that were lost, because of a cut between two hosts."""
         self._blocked: dict[tuple[str, str], int] = {}
         self._listeners: dict[str, tuple[Incarnation, dict[str, tuple[Method[Any, Any], Handler]]]] = {}
         self._calls: dict[int, SimulatedCall] = {}
@@ -104,7 +112,9 @@ class SimulatedFabric:
         self.conditions = Conditions()
 
     def is_blocked(self, source: str, target: str) -> bool:
-        return (source, target) in self._blocked
+        is_blocked = (source, target) in self._blocked
+        self.blocked_count[source, target] += is_blocked
+        return is_blocked
 
     def delay(self, source: str, target: str) -> float:
         """The seconds that one message takes."""
@@ -112,17 +122,24 @@ class SimulatedFabric:
         seconds = conditions.latency * (0.5 + draw())
         if conditions.slow_probability and draw() < conditions.slow_probability:
             seconds += conditions.slow_latency * draw()
+            self.delayed_count["slow-network"] += 1
         if conditions.host_latency:
-            seconds += draw() * (conditions.host_latency.get(source, 0.0) + conditions.host_latency.get(target, 0.0))
+            most_s = conditions.host_latency.get(source, 0.0) + conditions.host_latency.get(target, 0.0)
+            seconds += draw() * most_s
+            self.delayed_count["slow-host"] += most_s > 0
         if conditions.link_latency:
-            seconds += draw() * conditions.link_latency.get((source, target), 0.0)
+            most_s = conditions.link_latency.get((source, target), 0.0)
+            seconds += draw() * most_s
+            self.delayed_count["slow-link"] += most_s > 0
         return seconds
 
     def is_lost(self, source: str, target: str) -> bool:
         if self.is_blocked(source, target):
             return True
         probability = self.conditions.drop_probability
-        return probability > 0 and self.random.random() < probability
+        is_dropped = probability > 0 and self.random.random() < probability
+        self.dropped_count += is_dropped
+        return is_dropped
 
     def cut(self, first: str, second: str) -> None:
         """Breaks the streams between two hosts: calls under way fail; their requests may still arrive."""
@@ -130,6 +147,7 @@ class SimulatedFabric:
             if {call.source.host, call.target_host} == {first, second}:
                 call.linger()
                 call.fail(ChannelUnavailable(f"the stream between {first} and {second} was cut"))
+                self.cut_count += 1
 
     def host_died(self, incarnation: Incarnation, *, silent: bool) -> None:
         """The host's listeners are gone. Calls to it fail now, or (`silent`) only by their timeouts."""

@@ -36,6 +36,13 @@ class Plan:
     max_wait_ms: int
     fault_seconds: float
     fault_count: int
+    features_off: tuple[str, ...] = ()
+    """Names of `swarm.FEATURES` that the seed does without."""
+    fault_kinds_off: tuple[str, ...] = ()
+    """Names of `swarm.FAULT_KINDS` that the seed does without."""
+
+    def has(self, feature: str) -> bool:
+        return feature not in self.features_off
 
     def describe(self) -> str:
         shape = self.shape
@@ -48,7 +55,9 @@ class Plan:
             f"within {self.transaction_timeout_ms} ms; read_committed: {', '.join(self.committed_groups) or 'none'}; "
             f"dead letters: {', '.join(self.dead_letter_groups) or 'none'}; "
             f"{'records are deleted; ' * self.deletes_records}{'little is retained; ' * self.retains_little}"
-            f"{self.fault_count} faults in {self.fault_seconds:.0f} s"
+            f"{self.fault_count} faults in {self.fault_seconds:.0f} s; "
+            f"without the features {', '.join(self.features_off) or 'none'}; "
+            f"without the faults {', '.join(self.fault_kinds_off) or 'none'}"
         )
 
     def _describe_engine(self) -> str:

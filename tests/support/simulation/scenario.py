@@ -20,10 +20,10 @@ from kshare_rpc.network import CallFailed
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
 from support.simulation.evidence import DeadLetter, RecordKey
-from support.simulation.faults import KINDS, KINDS_OF_KAFKA, Fault, FaultInjector, draw_faults
+from support.simulation.faults import Fault, FaultInjector, draw_faults
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
 from support.simulation.kafka_clients.admin import LATEST, Admin
-from support.simulation.kafka_clients.member import Behaviour, ShareMember
+from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.producer import Producer
 from support.simulation.kafka_clients.protocol import ReadRecord
 from support.simulation.kafka_clients.session import TopicMetadata
@@ -31,9 +31,10 @@ from support.simulation.kafka_clients.transactional_producer import Transactiona
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
-from support.simulation.plan import DRAW_PLAN, Plan, dead_letter_topic
+from support.simulation.plan import Plan, dead_letter_topic
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
+from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, fault_kinds_of, members_behaviour
 
 TOPIC = "orders"
 TIME_LIMIT_S = 1_200.0
@@ -91,9 +92,9 @@ class SeedRun:
         self.confirmations: list[Confirmation] = []
         """Of the owners of fenced logs, with the kafka engine."""
         self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
-        self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"))
+        self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"), FAULT_KINDS)
         self.faults: list[Fault] = []
-        self.behaviour = Behaviour(lock_duration_s=plan.lock_duration_ms / 1000, max_wait_ms=plan.max_wait_ms)
+        self.behaviour = members_behaviour(plan)
         self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
         self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
         self._member_count = 0
@@ -169,7 +170,9 @@ class SeedRun:
             for _ in range(self.plan.members_per_group):
                 self._add_member(group)
         producing = self.loop.create_task(self._produce(), name="producers")
-        disturbing = [self.loop.create_task(self._churn(), name="churn")]
+        disturbing = []
+        if self.plan.has("churn"):
+            disturbing.append(self.loop.create_task(self._churn(), name="churn"))
         if self.plan.deletes_records:
             disturbing.append(self.loop.create_task(self._delete_records(), name="deleting"))
         await self._let_faults_happen()
@@ -277,7 +280,7 @@ class SeedRun:
         draw = random.Random(f"{plan.seed}/faults")
         end = start + plan.fault_seconds
         if self._chosen_faults is None:
-            kinds = KINDS_OF_KAFKA if self._is_kafka else KINDS
+            kinds = fault_kinds_of(plan)
             hosts = list(self.cluster.hosts)
             self.faults = draw_faults(draw, hosts, start=start, end=end, count=plan.fault_count, kinds_of_fault=kinds)
         else:
@@ -291,8 +294,8 @@ class SeedRun:
     def _become_peaceful(self) -> None:
         behaviour = self.behaviour
         behaviour.release = behaviour.mixed = behaviour.late = behaviour.never = 0.0
-        behaviour.reject = 0.05
-        behaviour.deferred = 0.05
+        behaviour.reject = min(behaviour.reject, 0.05)
+        behaviour.deferred = min(behaviour.deferred, 0.05)
         behaviour.work_s = 0.02
 
     async def _drain(self, metadata: TopicMetadata) -> list[Violation]:
@@ -380,5 +383,5 @@ class SeedRun:
 
 
 def run_seed(seed: int, mutation: Mutation | None = None, *, engine: str = EMBEDDED) -> Outcome:
-    """Draws the plan of a seed and runs it."""
-    return SeedRun(DRAW_PLAN[engine](seed), mutation).run()
+    """Draws what a seed has, and its plan, and runs it."""
+    return SeedRun(draw_swarm_plan(seed, engine), mutation).run()

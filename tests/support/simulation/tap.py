@@ -17,6 +17,7 @@ from kshare_rpc.generated.methods import (
     ADVANCE_PARTITION_MOVE,
     DROP_SHARE_PARTITIONS,
     INITIALIZE_SHARE_GROUP_STATE,
+    MOVE_PARTITIONS,
     READ_SHARE_GROUP_STATE,
     REGISTER_NODE,
     RELEASE_SHARE_SESSION,
@@ -115,6 +116,12 @@ class ClusterTap:
         if request.topic_id in self._shared_topics:
             step = coordinator_pb2.AdvancePartitionMoveRequest.Step.Name(request.step)
             self._add(PartitionTaken(self._loop.time(), "", "", request.partition, f"moves: {step}"))
+
+    def _move_cancelled(self, call: SimulatedCall, request: Any) -> None:
+        """A move that is taken back gives the partition a new leader epoch at its old leader."""
+        for topic in request.topics if request.cancel else ():
+            for partition in topic.partitions:
+                self._add(PartitionTaken(self._loop.time(), "", "", partition, "its move is cancelled"))
 
     # Share-partition state
 
@@ -269,6 +276,7 @@ class ClusterTap:
         REGISTER_NODE: (None, _registered),
         WATCH_CATALOG: (None, _watched),
         ADVANCE_PARTITION_MOVE: (_move_advanced, None),
+        MOVE_PARTITIONS: (_move_cancelled, None),
         READ_SHARE_GROUP_STATE: (None, _state_loaded),
         WRITE_SHARE_GROUP_STATE: (_state_write_arrived, _state_written),
         INITIALIZE_SHARE_GROUP_STATE: (None, _state_written),

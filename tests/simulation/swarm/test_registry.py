@@ -1,0 +1,87 @@
+"""Each seed has some features and kinds of fault, and does without others; the registry names each once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from support.simulation.cluster import EMBEDDED, KAFKA
+from support.simulation.faults import Fault, FaultKind, draw_faults
+from support.simulation.plan import DRAW_PLAN
+from support.simulation.scenario import SeedRun
+from support.simulation.swarm import FAULT_KINDS, FEATURES, draw_swarm_plan, fault_kinds_of, members_behaviour
+
+HOSTS = [
+    f"{role}-{number}"
+    for role in ("coordinator", "share-coordinator", "leader", "gateway", "broker")
+    for number in (1, 2, 3)
+]
+ENGINES = [EMBEDDED, KAFKA]
+
+
+def test_names_are_given_once() -> None:
+    names = [kind.name for kind in FAULT_KINDS] + [feature.name for feature in FEATURES]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS, ids=lambda kind: kind.name)
+def test_a_kind_draws_faults_of_its_name(kind: FaultKind) -> None:
+    draw = random.Random(1)
+    for _ in range(20):
+        fault = kind.draw(draw, HOSTS, 3.0)
+        assert (fault.name, fault.at) == (kind.name, 3.0)
+        assert set(fault.hosts) <= set(HOSTS)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_seeds_differ_in_what_they_have(engine: str) -> None:
+    plans = [draw_swarm_plan(seed, engine) for seed in range(200)]
+    kinds = [kind for kind in FAULT_KINDS if engine in kind.engines and kind.weight]
+    for name in [kind.name for kind in kinds]:
+        without = sum(name in plan.fault_kinds_off for plan in plans)
+        assert 30 < without < 120, name
+    for feature in FEATURES:
+        assert 30 < sum(not plan.has(feature.name) for plan in plans) < 120, feature
+    everything = [plan for plan in plans if not plan.features_off and not plan.fault_kinds_off]
+    assert everything
+    assert everything[0] == DRAW_PLAN[engine](everything[0].seed)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_seed_has_only_faults_of_its_kinds(engine: str) -> None:
+    for seed in range(50):
+        plan = draw_swarm_plan(seed, engine)
+        kinds = fault_kinds_of(plan)
+        faults = draw_faults(random.Random(seed), HOSTS, start=0, end=9, count=50, kinds_of_fault=kinds)
+        assert not {fault.name for fault in faults} & set(plan.fault_kinds_off)
+        assert len(faults) == (50 if kinds else 0)
+
+
+def test_a_plan_does_without_its_features() -> None:
+    plans = [draw_swarm_plan(seed, EMBEDDED) for seed in range(200)]
+    for plan in plans:
+        assert plan.has("several groups") or len(plan.groups) == 1
+        assert plan.has("transactions") or not (plan.transactional_producers or plan.committed_groups)
+        assert plan.has("dead letters") or not plan.dead_letter_groups
+        assert plan.has("several leaders") or plan.shape.leaders == 1
+        behaviour = members_behaviour(plan)
+        assert plan.has("rejects") or behaviour.reject == 0
+        assert not plan.has("rejects") or behaviour.reject > 0
+
+
+def test_a_fault_counts_as_met_where_it_acted() -> None:
+    """Of two hosts whose disk shall refuse writes, one writes nothing; a crash of a host that is down hits nobody."""
+    plan = DRAW_PLAN[EMBEDDED](1)
+    faults = [
+        Fault(1.0, "disk-failure", ("leader-1",), 10.0, 2),
+        Fault(1.0, "disk-failure", ("gateway-1",), 10.0, 2),
+        Fault(12.0, "crash", ("gateway-1",), 2.0),
+        Fault(12.5, "crash", ("gateway-1",), 0.1),
+        Fault(13.0, "drops", (), 1.0, 0.2),
+        Fault(14.5, "drops", (), 1.0, 0.0),
+    ]
+    run = SeedRun(plan, faults=faults)
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    assert +run.injector.met == {"disk-failure": 1, "crash": 1, "drops": 1}

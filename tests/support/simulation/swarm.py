@@ -1,0 +1,116 @@
+"""The registry of features and of kinds of fault, and which of them a seed has at all (swarm testing).
+
+A history with everything in it hides bugs: where members die every few seconds, no lock ever runs out by itself; where
+every fifth message is lost, no stream lives long enough to be reordered. Each seed therefore draws for every feature
+and for every kind of fault whether it has it. How many it has is drawn too, from a quarter of them to all.
+
+To add a kind of fault: write its `FaultKind` (see `faults.KINDS`) and name it in `FAULT_KINDS`. To add a feature: name
+it in `FEATURES`, and let its code ask `plan.has(name)`, or let `without` change the plan.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from support.simulation.cluster import ENGINES
+from support.simulation.faults import KINDS, FaultKind
+from support.simulation.kafka_clients.member import Behaviour
+from support.simulation.plan import DRAW_PLAN, Plan
+
+FAULT_KINDS: tuple[FaultKind, ...] = (*KINDS,)
+"""Every kind of fault, under one name each."""
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Of the features, and of the kinds of fault, that a seed has on average."""
+
+
+def _unchanged(plan: Plan) -> Plan:
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that a history may have. `without`: the plan that does not have it, where its code does not ask."""
+
+    name: str
+    without: Callable[[Plan], Plan] = _unchanged
+    engines: Sequence[str] = ENGINES
+
+
+def _without_transactions(plan: Plan) -> Plan:
+    return replace(plan, transactional_producers=0, committed_groups=())
+
+
+def _with_one_group(plan: Plan) -> Plan:
+    groups = plan.groups[:1]
+    return replace(
+        plan,
+        groups=groups,
+        committed_groups=tuple(group for group in plan.committed_groups if group in groups),
+        dead_letter_groups=tuple(group for group in plan.dead_letter_groups if group in groups),
+    )
+
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("several groups", _with_one_group),
+    Feature("transactions", _without_transactions),
+    Feature("read committed", lambda plan: replace(plan, committed_groups=())),
+    Feature("dead letters", lambda plan: replace(plan, dead_letter_groups=())),
+    Feature("deleted records", lambda plan: replace(plan, deletes_records=False)),
+    Feature("short retention", lambda plan: replace(plan, retains_little=False)),
+    Feature("several coordinators", lambda plan: replace(plan, shape=replace(plan.shape, coordinators=1))),
+    Feature("several share coordinators", lambda plan: replace(plan, shape=replace(plan.shape, share_coordinators=1))),
+    Feature("several leaders", lambda plan: replace(plan, shape=replace(plan.shape, leaders=1))),
+    Feature("several gateways", lambda plan: replace(plan, shape=replace(plan.shape, gateways=1))),
+    Feature("churn"),
+    Feature("releases"),
+    Feature("rejects"),
+    Feature("mixed acknowledgements"),
+    Feature("late acknowledgements"),
+    Feature("missing acknowledgements"),
+    Feature("deferred acknowledgements"),
+    Feature("separate acknowledgements"),
+)
+
+
+def members_behaviour(plan: Plan) -> Behaviour:
+    """How the members of this plan treat records."""
+    behaviour = Behaviour(lock_duration_s=plan.lock_duration_ms / 1000, max_wait_ms=plan.max_wait_ms)
+    features = {
+        "releases": "release",
+        "rejects": "reject",
+        "mixed acknowledgements": "mixed",
+        "late acknowledgements": "late",
+        "missing acknowledgements": "never",
+        "deferred acknowledgements": "deferred",
+        "separate acknowledgements": "separate",
+    }
+    for feature, probability in features.items():
+        if not plan.has(feature):
+            setattr(behaviour, probability, 0.0)
+    return behaviour
+
+
+def fault_kinds_of(plan: Plan) -> list[FaultKind]:
+    """The kinds of fault that are drawn for this plan."""
+    engine = plan.shape.engine
+    return [kind for kind in FAULT_KINDS if engine in kind.engines and kind.name not in plan.fault_kinds_off]
+
+
+def draw_swarm_plan(seed: int, engine: str) -> Plan:
+    """The plan of a seed, without the features and the kinds of fault that the seed does without."""
+    draw = random.Random(f"{seed}/swarm")
+    plan = DRAW_PLAN[engine](seed)
+    features = [feature for feature in FEATURES if engine in feature.engines]
+    kinds = [kind.name for kind in FAULT_KINDS if engine in kind.engines and kind.weight]
+    share_of_features, share_of_kinds = draw.choice(SHARES), draw.choice(SHARES)
+    without = [feature for feature in features if draw.random() >= share_of_features]
+    for feature in without:
+        plan = feature.without(plan)
+    return replace(
+        plan,
+        features_off=tuple(feature.name for feature in without),
+        fault_kinds_off=tuple(name for name in kinds if draw.random() >= share_of_kinds),
+    )
