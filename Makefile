@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate protos format docs
 
 setup: $(STAMP)
 
@@ -120,6 +120,10 @@ bench-spark: setup
 # Subscribe to first record, the medians of ten, beside Apache Kafka's in the same run.
 bench-first-record: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.first_record $(BENCH)
+
+# What each process takes of memory: idle, after load and quiet again, beside Apache Kafka.
+bench-memory: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.memory $(BENCH)
 
 # What the delivery history costs: share-consume with it and without it, in rounds on two clusters.
 bench-delivery-history: setup

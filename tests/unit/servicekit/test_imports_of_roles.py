@@ -16,8 +16,9 @@ RARELY_NEEDED = (
     "pygments",
     "opentelemetry.sdk",
     "pydantic",
+    "aiokafka",
 )
-"""For TLS, SCRAM, tokens, served metrics, the command line, traces; pydantic is needed by none."""
+"""For TLS, SCRAM, tokens, served metrics, the command line, traces, opened records; pydantic is needed by none."""
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -44,6 +45,16 @@ def test_a_role_loads_one_engine(engine: str, other: str) -> None:
     loaded = loaded_by(f"import {engine.partition('.')[0]}.__main__, {engine}")
     assert engine in loaded
     assert other not in loaded
+
+
+def test_a_gateway_loads_no_store() -> None:
+    assert "rocksdict" not in loaded_by("import kshare_gateway.__main__, kshare_gateway.node")
+
+
+def test_a_coordinator_loads_one_metadata_store() -> None:
+    loaded = loaded_by("import kshare_coordinator.__main__, kshare_coordinator.metadata.rocksdb_store")
+    assert "kshare_coordinator.metadata.etcd.grpc_etcd" not in loaded
+    assert "kshare_coordinator.metadata.upstream.store" not in loaded
 
 
 def test_rich_can_be_imported_after_the_log() -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from kshare_core.errors import StorageFailure
 from kshare_core.tracing import Tracer
+from kshare_runtime.held_memory import HeldMemory
 
 
 class Clock(Protocol):
@@ -77,6 +78,17 @@ class KeyValueStore(Protocol):
     def close(self) -> None: ...
 
 
+class StoreMemory(NamedTuple):
+    """The memory of one store on a disk."""
+
+    memtable_bytes: int = 96 * 1024 * 1024
+    """All write buffers together; above it the largest is flushed."""
+    block_cache_bytes: int = 32 * 1024 * 1024
+
+
+DEFAULT_STORE_MEMORY = StoreMemory()
+
+
 class StoreFigures(NamedTuple):
     """Statistics of a store on a disk, over all its families; see RocksDB's properties of similar names."""
 
@@ -130,3 +142,5 @@ class Environment:
     """As `open_store`, for a store whose families are independent: damage to one keeps the others served."""
     tracer: Tracer | None = None
     """Records traces; None: nothing is traced."""
+    held_memory: HeldMemory = field(default_factory=HeldMemory)
+    """Where the node registers its caches, so that the process can ask them for memory."""

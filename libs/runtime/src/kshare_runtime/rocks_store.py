@@ -16,9 +16,10 @@ failed is not found then. Only after a crash of the process in between may the f
 reached the log. Where only the fsync of a begun write failed, RocksDB shows the write, so nothing is read either until
 the store is mended.
 
-**Memory** is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache, and a
-limit on the log, which makes idle families flush. Values stay in the tables: blob files measured no quicker (the log's
-fsync decides), and a log's ascending keys are moved down the levels without being rewritten.
+**Memory** is bounded for 50 families and more: small arenas, one budget for all write buffers, one block cache
+(`StoreMemory`), and a limit on the log, which makes idle families flush. Write buffers and block cache are held memory:
+asked to shrink, the store flushes large write buffers and evicts blocks. Values stay in the tables: blob files measured
+no quicker (the log's fsync decides), and a log's ascending keys are moved down the levels without being rewritten.
 """
 
 from __future__ import annotations
@@ -52,14 +53,15 @@ from kshare_core.errors import DamagedFamily, StorageFailure
 from kshare_runtime.background_sync import BackgroundSync, background_sync
 from kshare_runtime.begun_writes import BegunWrites
 from kshare_runtime.confirmed_writes import ConfirmedWrites
-from kshare_runtime.ports import StoreFigures, Write
+from kshare_runtime.held_memory import HeldCache, HeldMemory
+from kshare_runtime.ports import DEFAULT_STORE_MEMORY, StoreFigures, StoreMemory, Write
 from kshare_runtime.reserved_log import ReservedLog
 from kshare_runtime.store_files import DamagedFile, StoreFiles, examine, without_torn_write, without_writes_after
 
-BLOCK_CACHE_BYTES = 32 * 1024 * 1024
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
-"""The write buffer of one family."""
-ALL_WRITE_BUFFERS_BYTES = 96 * 1024 * 1024
+"""The most that the write buffer of one family takes; at most half of all write buffers."""
+SMALL_MEMTABLE_BYTES = 1024 * 1024
+"""A family with less in memory is not flushed to give memory back: it would leave a tiny table each time."""
 MENDING_BYTES = 8 * 1024 * 1024
 """Free bytes, besides the write buffers, that reopening a store requires: for logs, manifest, and new writes."""
 ARENA_BLOCK_BYTES = 256 * 1024
@@ -69,6 +71,7 @@ INFO_LOG_BYTES = 4 * 1024 * 1024
 INFO_LOG_COUNT = 2
 
 _OWN_FAMILY = "default"
+_MEMTABLE_BYTES = "rocksdb.cur-size-all-mem-tables"
 
 
 class RocksStore:
@@ -88,6 +91,8 @@ class RocksStore:
         isolate_damage: bool = False,
         read_only: bool = False,
         new_sync: Callable[[asyncio.AbstractEventLoop], BackgroundSync] = background_sync,
+        memory: StoreMemory = DEFAULT_STORE_MEMORY,
+        held_memory: HeldMemory | None = None,
     ) -> None:
         self._path = path
         self._new_sync = new_sync
@@ -103,7 +108,8 @@ class RocksStore:
         self._times_mended = 0
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
-        self._cache = Cache(BLOCK_CACHE_BYTES)
+        self._memory = memory
+        self._cache = Cache(memory.block_cache_bytes)
         self._write_options = WriteOptions()
         self._write_options.sync = True
         self._unsynced_options = WriteOptions()
@@ -114,6 +120,7 @@ class RocksStore:
         self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._open = False
         self._open_all()
+        self._end_holding = [] if held_memory is None else [held_memory.add(cache) for cache in self._held_caches()]
 
     def _open_all(self) -> None:
         path = self._path
@@ -247,7 +254,7 @@ class RocksStore:
             return StoreFigures(0, 0, 0, 0, 0, 0, 0, refuses_writes=1, times_mended=self._times_mended)
         parts = [self._database, *self._families.values()]
         return StoreFigures(
-            memtable_bytes=_sum_of(parts, "rocksdb.cur-size-all-mem-tables"),
+            memtable_bytes=_sum_of(parts, _MEMTABLE_BYTES),
             table_bytes=_sum_of(parts, "rocksdb.total-sst-files-size"),
             pending_compaction_bytes=_sum_of(parts, "rocksdb.estimate-pending-compaction-bytes"),
             block_cache_bytes=_sum_of([self._database], "rocksdb.block-cache-usage"),
@@ -257,6 +264,43 @@ class RocksStore:
             refuses_writes=int(self._write_failure is not None),
             times_mended=self._times_mended,
         )
+
+    def _held_caches(self) -> tuple[HeldCache, HeldCache]:
+        return (
+            HeldCache(
+                name="memtables",
+                limit_bytes=self._memory.memtable_bytes,
+                used_bytes=self._memtable_bytes,
+                shrink=self._shrink_memtables,
+            ),
+            HeldCache(
+                name="block_cache",
+                limit_bytes=self._memory.block_cache_bytes,
+                used_bytes=self._cache.get_usage,
+                shrink=self._shrink_block_cache,
+            ),
+        )
+
+    def _memtable_bytes(self) -> int:
+        return _sum_of([self._database, *self._families.values()], _MEMTABLE_BYTES) if self._open else 0
+
+    def _shrink_memtables(self, size_bytes: int) -> None:
+        """Starts flushes of the largest write buffers until at most `size_bytes` will be left, and returns at once."""
+        if not self._open or self._read_only or self._write_failure is not None:
+            return
+        sizes = {name: _sum_of([family], _MEMTABLE_BYTES) for name, family in self._families.items()}
+        excess = sum(sizes.values()) - size_bytes
+        for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if excess <= 0 or sizes[name] < SMALL_MEMTABLE_BYTES:
+                return
+            with suppress(Exception):  # a disk that fails is found by the next write
+                self._families[name].flush(False)
+            excess -= sizes[name]
+
+    def _shrink_block_cache(self, size_bytes: int) -> None:
+        """Evicts blocks; those in use stay."""
+        self._cache.set_capacity(min(size_bytes, self._memory.block_cache_bytes))
+        self._cache.set_capacity(self._memory.block_cache_bytes)
 
     @property
     def path(self) -> Path:
@@ -309,6 +353,8 @@ class RocksStore:
         if self._open:
             self._begun.finish()
         self._is_closed = True
+        for end in self._end_holding:
+            end()
         self._close_all()
         if self._write_failure is not None:
             with suppress(DamagedFile, OSError):  # it may be there at the next open, as after a crash
@@ -543,8 +589,8 @@ class RocksStore:
         options.create_if_missing(True)
         options.set_paranoid_checks(not self._isolate_damage)
         options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-        options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-        options.set_db_write_buffer_size(ALL_WRITE_BUFFERS_BYTES)
+        options.set_write_buffer_size(min(WRITE_BUFFER_BYTES, self._memory.memtable_bytes // 2))
+        options.set_db_write_buffer_size(self._memory.memtable_bytes)
         options.set_arena_block_size(ARENA_BLOCK_BYTES)
         options.set_max_total_wal_size(WRITE_AHEAD_LOG_BYTES)
         options.set_max_open_files(OPEN_FILES_LIMIT)

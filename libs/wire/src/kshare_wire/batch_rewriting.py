@@ -10,9 +10,7 @@ layout is that of MemoryRecords.filterTo and DefaultRecordBatch of Kafka 4.3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
-from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from crc32c import crc32c
 
 from kshare_wire import _records
@@ -29,13 +27,6 @@ DELETE_HORIZON_MASK = 0x40
 
 _START = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
-
-_COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip_encode,
-    "snappy": snappy_encode,
-    "lz4": lz4_encode,
-    "zstd": zstd_encode,
-}
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
@@ -57,7 +48,7 @@ def batch_with_records(opened: OpenedBatch, flags: bytes | bytearray, horizon_ms
     except ValueError as error:
         raise unreadable(header, error) from error
     if header.compression:
-        encoded = _COMPRESSORS[COMPRESSION_NAMES[header.compression]](encoded)
+        encoded = _compressed(COMPRESSION_NAMES[header.compression], encoded)
     attributes = header.attributes & ~DELETE_HORIZON_MASK
     checked = _CHECKED.pack(
         attributes if horizon_ms is None else attributes | DELETE_HORIZON_MASK,
@@ -73,3 +64,15 @@ def batch_with_records(opened: OpenedBatch, flags: bytes | bytearray, horizon_ms
     length = HEADER_LENGTH - LENGTH_PREFIX + len(encoded)
     start = _START.pack(header.base_offset, length, header.partition_leader_epoch, MAGIC, crc)
     return b"".join((start, checked, encoded))
+
+
+def _compressed(name: str, records: bytes) -> bytes:
+    from aiokafka import codec  # loaded when it is needed; see record_reading
+
+    compressors = {
+        "gzip": codec.gzip_encode,
+        "snappy": codec.snappy_encode,
+        "lz4": codec.lz4_encode,
+        "zstd": codec.zstd_encode,
+    }
+    return bytes(compressors[name](records))

@@ -3,6 +3,9 @@
 The log itself works on headers (`record_batches`) and walks over records in C (`record_checks`, `record_walks`). Here
 the records are decompressed within a limit, because a small batch may decompress to very much, and are then read by
 aiokafka's C extension. All invalid bytes are KafkaError CORRUPT_MESSAGE.
+
+aiokafka is loaded when the first batch is opened: with its clients it takes 4 to 7 MB, and most processes never open
+one.
 """
 
 from __future__ import annotations
@@ -10,22 +13,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
-
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_wire import _records
 from kshare_wire.decompression import CannotDecompress, DecompressesTooFar, decompressed
 from kshare_wire.record_batches import COMPRESSION_MASK, HEADER_LENGTH, BatchHeader, read_header
 
+if TYPE_CHECKING:
+    from aiokafka.record.default_records import DefaultRecordBatch
+
 DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
 """The largest batch that is opened, measured after decompression."""
 
 _ATTRIBUTES_AT = 21
 _LENGTH_AT = 8
-_UNREADABLE = (CorruptRecordException, ValueError, OverflowError, EOFError)
 
 
 class OpenedRecord(NamedTuple):
@@ -46,7 +48,7 @@ def open_records(batch: bytes | memoryview, *, limit_bytes: int = DECOMPRESSED_L
             record = next(reader)
         except StopIteration:
             return
-        except _UNREADABLE as error:
+        except _unreadable() as error:
             raise _corrupt(header, str(error)) from error
         yield OpenedRecord(record.offset, record.timestamp, record.key, record.value, record.headers)
 
@@ -63,9 +65,9 @@ def open_window(
     records = memoryview(_decompressed(view[HEADER_LENGTH : header.size], header, limit_bytes))
     try:
         begins_at, ends_at, count = _records.window(records, first_offset - header.base_offset, records_limit)
-        reader = DefaultRecordBatch(_without_compression(view, header, records[begins_at:ends_at]))
+        reader = _reader_of(_without_compression(view, header, records[begins_at:ends_at]))
         found = list(islice(reader, count))
-    except _UNREADABLE as error:
+    except _unreadable() as error:
         raise _corrupt(header, str(error)) from None
     return [OpenedRecord(one.offset, one.timestamp, one.key, one.value, one.headers) for one in found]
 
@@ -78,7 +80,7 @@ def record_objects(batch: bytes | memoryview, *, limit_bytes: int = DECOMPRESSED
     header, reader = _reader(batch, limit_bytes)
     try:
         return list(reader)
-    except _UNREADABLE as error:
+    except _unreadable() as error:
         raise _corrupt(header, str(error)) from error
 
 
@@ -86,7 +88,20 @@ def _reader(batch: bytes | memoryview, limit_bytes: int) -> tuple[BatchHeader, D
     header = read_header(batch)
     view = memoryview(batch)
     records = _decompressed(view[HEADER_LENGTH : header.size], header, limit_bytes)
-    return header, DefaultRecordBatch(_without_compression(view, header, records))
+    return header, _reader_of(_without_compression(view, header, records))
+
+
+def _reader_of(batch: bytes) -> DefaultRecordBatch:
+    from aiokafka.record.default_records import DefaultRecordBatch
+
+    return DefaultRecordBatch(batch)
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """The exceptions for invalid bytes."""
+    from aiokafka.errors import CorruptRecordException
+
+    return CorruptRecordException, ValueError, OverflowError, EOFError
 
 
 def _without_compression(view: memoryview, header: BatchHeader, records: bytes | bytearray | memoryview) -> bytes:

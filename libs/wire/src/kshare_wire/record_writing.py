@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
 from kshare_wire.record_batches import COMPRESSION_NAMES, NO_PRODUCER_ID, NO_SEQUENCE
 
 Header = tuple[str, bytes | None]
@@ -34,6 +32,8 @@ class BatchWriter:
     """
 
     def __init__(self, limit_bytes: int, compression: str = "none", producer: ProducerSequence = NO_PRODUCER) -> None:
+        from aiokafka.record.default_records import DefaultRecordBatchBuilder  # see record_reading
+
         self.count = 0
         self._builder = DefaultRecordBatchBuilder(
             magic=2,

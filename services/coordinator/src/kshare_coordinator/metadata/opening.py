@@ -1,16 +1,12 @@
-"""Opening of a coordinator's MetadataStore, as its configs name it."""
+"""Opening of a coordinator's MetadataStore, as its configs name it; a process loads the code of that store only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kshare_coordinator.metadata.etcd.grpc_etcd import GrpcEtcd
 from kshare_coordinator.metadata.etcd.port import Etcd
 from kshare_coordinator.metadata.etcd.settings import EtcdSettings, etcd_settings
-from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
 from kshare_coordinator.metadata.port import MetadataStore
-from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
-from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_runtime.ports import Environment, Write
 from kshare_upstream.port import OpenUpstream
@@ -38,9 +34,13 @@ def open_metadata_store(
     """
     name, lease_ms = configs.text("kshare.metadata.store"), configs.integer("kshare.coordinator.lease.ms")
     if name == "rocksdb":
+        from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
+
         return RocksDbMetadataStore(environment.open_store(STORE_NAME), FAMILY, partition_of)
     if name == "kafka":
         assert open_upstream is not None, "kshare.metadata.store=kafka needs the client of the existing cluster"
+        from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
+
         return UpstreamMetadataStore(
             open_upstream(),
             topic_prefix=configs.text("kshare.upstream.topic.prefix"),
@@ -51,6 +51,9 @@ def open_metadata_store(
     prefix = configs.text("kshare.metadata.etcd.prefix")
     if not prefix:
         raise InvalidConfig("kshare.metadata.etcd.prefix must not be empty; /kshare/ is the usual one")
+    from kshare_coordinator.metadata.etcd.grpc_etcd import GrpcEtcd
+    from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
+
     settings, time_limit_ms = etcd_settings(configs), lease_ms // CALLS_PER_LEASE
     etcd = GrpcEtcd(settings, time_limit_ms=time_limit_ms) if connect is None else connect(settings, time_limit_ms)
     return EtcdMetadataStore(etcd, prefix=prefix, lease_ms=lease_ms)
