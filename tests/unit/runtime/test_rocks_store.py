@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from kshare_core.errors import StorageFailure
 from kshare_runtime.clock import SystemClock, system_environment
 from kshare_runtime.confirmed_writes import FILE_NAME
-from kshare_runtime.ports import Write
+from kshare_runtime.held_memory import HeldMemory
+from kshare_runtime.ports import StoreMemory, Write
 from kshare_runtime.rocks_store import RocksStore
 from support.runtime.damaged_files import files_no_larger_than, newest_log, note_up_to, written_bytes
+
+MEBIBYTE = 1024 * 1024
 
 
 def copy_of_a_running_store(directory: Path, count: int) -> Path:
@@ -165,4 +169,38 @@ def test_a_scan_that_is_given_up_keeps_nothing(tmp_path: Path) -> None:
         next(iter(store.scan("log", b"")))
     gc.collect()
     assert store.open_scans == 0
+    store.close()
+
+
+def test_a_store_gives_the_memory_of_write_buffers_and_blocks_back(tmp_path: Path) -> None:
+    held = HeldMemory()
+    store = RocksStore(tmp_path / "a", memory=StoreMemory(64 * MEBIBYTE, 8 * MEBIBYTE), held_memory=held)
+    memtables, blocks = held.caches
+    assert (memtables.limit_bytes, blocks.limit_bytes) == (64 * MEBIBYTE, 8 * MEBIBYTE)
+    for index in range(12):
+        store.write([Write("log", b"%02d%04d" % (index, row), bytes(8192)) for row in range(128)])
+    assert memtables.used_bytes() > 12 * MEBIBYTE
+    memtables.shrink(MEBIBYTE)
+    deadline = time.monotonic() + 30
+    while memtables.used_bytes() > MEBIBYTE:
+        assert time.monotonic() < deadline, "the write buffers were not flushed"
+    assert len(list(store.scan("log", b""))) == 12 * 128
+    assert blocks.used_bytes() > 4 * MEBIBYTE
+    blocks.shrink(MEBIBYTE)
+    assert blocks.used_bytes() <= MEBIBYTE
+    assert len(list(store.scan("log", b""))) == 12 * 128
+    assert blocks.used_bytes() > 4 * MEBIBYTE, "it may grow up to its limit again"
+    store.close()
+    assert held.caches == []
+    assert len(keys(tmp_path / "a")) == 12 * 128
+
+
+def test_write_buffers_are_flushed_above_their_limit(tmp_path: Path) -> None:
+    held = HeldMemory()
+    store = RocksStore(tmp_path / "a", memory=StoreMemory(4 * MEBIBYTE, MEBIBYTE), held_memory=held)
+    for index in range(40):
+        store.write([Write("log", b"%04d" % index, bytes(MEBIBYTE // 2))])
+    deadline = time.monotonic() + 30
+    while held.caches[0].used_bytes() > 6 * MEBIBYTE:
+        assert time.monotonic() < deadline, "the write buffers were not flushed"
     store.close()

@@ -18,6 +18,7 @@ from functools import cache
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_runtime.clock import stopwatch_s
+from kshare_servicekit.memory_return import MemoryReturn
 from kshare_servicekit.metric_families import Family, PreparedSource, Readings, Row, Source, lines_of
 from kshare_servicekit.process_metrics import MeasuredHealth, ProcessSource
 
@@ -67,6 +68,10 @@ class Metrics:
         """Adds the calls of a network; from now on this clock measures their durations."""
         statistics.now = self.now
         self._process.networks.append(statistics)
+
+    def add_memory(self, memory: MemoryReturn) -> None:
+        """Adds the process's memory budget and its caches."""
+        self._process.memory = memory
 
     async def serve(self, listen: str) -> str:
         """Serves GET /metrics at `listen` ("host:port") until `stop`; returns the address that was bound."""

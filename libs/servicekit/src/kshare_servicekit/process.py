@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 
 import uvloop
 
-from kshare_core.configs import Configs, InvalidConfig, process_configs
+from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.scheduling import ask_for_short_slices
@@ -27,11 +27,14 @@ from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.names import repeat_queries_early
 from kshare_rpc.network import CallFailed, Network, Server
 from kshare_runtime.clock import system_environment
+from kshare_runtime.held_memory import HeldMemory
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
 from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import structlog
+from kshare_servicekit.memory_budget import QUIET, budget_of_role, role_configs, store_memory
+from kshare_servicekit.memory_return import MemoryReturn
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, read_settings
 from kshare_servicekit.tls.between_roles import check_roles_are_known, exchange_tls
@@ -195,7 +198,12 @@ class _Process:
                 audit=CallAudit(self._role, self._settings.node_id),
             )
             self._metrics.add_network(network.statistics)
-            node = self._build(replace(system_environment(self._settings.data_dir), tracer=self._tracer), network)
+            memory = self._memory_return(configs)
+            environment = system_environment(
+                self._settings.data_dir, store_memory=store_memory(configs), held_memory=memory.held
+            )
+            node = self._build(replace(environment, tracer=self._tracer), network)
+            watchers.append(asyncio.get_running_loop().create_task(memory.run(), name="memory-return"))
             if isinstance(node, MeasuredNode):
                 node.register_metrics(self._metrics)
             if not self._is_called:  # before the start, which may wait for other roles: probes must see a live process
@@ -227,9 +235,15 @@ class _Process:
         self._log.info("stopped")
         return STARTED
 
+    def _memory_return(self, configs: Configs) -> MemoryReturn:
+        budget = self._settings.memory_budget or budget_of_role(configs)
+        memory = MemoryReturn(HeldMemory(), budget, quiet_ms=configs.integer(QUIET))
+        self._metrics.add_memory(memory)
+        return memory
+
     def _configs(self) -> Configs:
         try:
-            return process_configs(self._settings.properties())[0]
+            return role_configs(self._settings.properties(), self._role, self._settings.memory_budget)[0]
         except InvalidConfig as error:
             raise SettingsError(f"{self._settings.config}: {error}") from error
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from kshare_core.distribution import Distribution
 from kshare_rpc.call_statistics import CallStatistics, MethodStatistics
+from kshare_servicekit.memory_return import MemoryReturn, resident_bytes
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 
 LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -53,11 +55,17 @@ UNREAD_ANSWERS = gauge(
     "rpc_server_unread_answer_bytes",
     "Bytes of responses that other roles have not read yet; at a leader kshare.queued.max.bytes limits them.",
 )
+MEMORY_BUDGET = gauge("memory_budget_bytes", "Resident memory that the process keeps to; see kshare.memory.budget.")
+MEMORY_RESIDENT = gauge("memory_resident_bytes", "Resident memory (RSS) of the process.")
+CACHE_USED = gauge("memory_cache_bytes", "Bytes that a cache holds, which it gives back when asked.", "cache")
+CACHE_LIMIT = gauge("memory_cache_limit_bytes", "The limit of a cache, derived from the budget or set.", "cache")
+TIMES_QUIET = counter("memory_given_back", "How often the process gave memory back because it was quiet.")
+TIMES_OVER_BUDGET = counter("memory_over_budget", "Checks, one every 5 s, that found more resident than the budget.")
 
 FAMILIES = (
     *(BUILD_INFO, HEALTHY, PROBLEMS, LOOP_LAG, READ_FAILURES),
     *(CLIENT_DURATION, CLIENT_UNDER_WAY, CLIENT_FAILURES, SERVER_DURATION, SERVER_UNDER_WAY, SERVER_FAILURES),
-    UNREAD_ANSWERS,
+    *(UNREAD_ANSWERS, MEMORY_BUDGET, MEMORY_RESIDENT, CACHE_USED, CACHE_LIMIT, TIMES_QUIET, TIMES_OVER_BUDGET),
 )
 
 
@@ -77,6 +85,7 @@ class ProcessSource:
         self.nodes: list[MeasuredHealth] = []
         self.networks: list[CallStatistics] = []
         self.read_failures = 0
+        self.memory: MemoryReturn | None = None
 
     def read(self, readings: Readings) -> None:
         readings.add(BUILD_INFO, 1, _version(), platform.python_version())
@@ -88,9 +97,26 @@ class ProcessSource:
             readings.add(PROBLEMS, len(problems), node.role, str(node.node_id))
         if self.networks:
             readings.add(UNREAD_ANSWERS, sum(network.unread_answer_bytes for network in self.networks))
+        if self.memory is not None:
+            _read_memory(readings, self.memory)
         for network in self.networks:
             _read_client(readings, network.made.items())
             _read_server(readings, network.served.items())
+
+
+def _read_memory(readings: Readings, memory: MemoryReturn) -> None:
+    readings.add(MEMORY_BUDGET, memory.budget_bytes)
+    readings.add(MEMORY_RESIDENT, resident_bytes())
+    readings.add(TIMES_QUIET, memory.times_quiet)
+    readings.add(TIMES_OVER_BUDGET, memory.times_over_budget)
+    used: Counter[str] = Counter()
+    limits: Counter[str] = Counter()
+    for cache in memory.held.caches:
+        used[cache.name] += cache.used_bytes()
+        limits[cache.name] += cache.limit_bytes
+    for name in used:
+        readings.add(CACHE_USED, used[name], name)
+        readings.add(CACHE_LIMIT, limits[name], name)
 
 
 def _read_client(readings: Readings, methods: Iterable[tuple[str, MethodStatistics]]) -> None:

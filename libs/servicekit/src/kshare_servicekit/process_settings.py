@@ -75,6 +75,9 @@ class ProcessSettings(TraceSettings):
     config_upstream: Path | None = flag(
         "A third such file, for the connection to an existing cluster; it overrides the others.", Path, default=None
     )
+    memory_budget: int | None = flag(
+        "The memory budget of this process in bytes, in place of kshare.memory.budget.", whole_number(1), default=None
+    )
     ready_file: Path | None = flag(
         "A file written when the role serves, with address=host:port and more lines.", Path, default=None
     )

@@ -9,11 +9,12 @@ from kshare_coordinator.machine.metadata_partitions import partition_of_row
 from kshare_coordinator.metadata.opening import open_metadata_store
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
-from kshare_core.configs import InvalidConfig, process_configs
+from kshare_core.configs import InvalidConfig
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.memory_budget import role_configs
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 def build(environment: Environment, network: Network, settings: ProcessSettings) -> CoordinatorNode:
     """The node of this process; SettingsError for a config that is unknown or has a bad value."""
     try:
-        configs, warnings = process_configs(settings.properties())
+        configs, warnings = role_configs(settings.properties(), "coordinator", settings.memory_budget)
         open_upstream = upstream_opener(configs)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from kshare_core.configs import InvalidConfig, process_configs
+from kshare_core.configs import InvalidConfig
 from kshare_gateway.connections.listeners import configured_listeners
 from kshare_gateway.gateway import log
 from kshare_gateway.node import GatewayNode
@@ -16,6 +16,7 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.memory_budget import role_configs
 from kshare_servicekit.memory_limit import queued_bytes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
@@ -27,7 +28,9 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
     if settings.coordinator_address is None:
         raise SettingsError("--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing")
     try:
-        configs, warnings = process_configs({**settings.properties(), **_given_listeners(settings)})
+        configs, warnings = role_configs(
+            {**settings.properties(), **_given_listeners(settings)}, "gateway", settings.memory_budget
+        )
         listeners = configured_listeners(configs, own_host)
         if listeners and (settings.advertised_host or settings.advertised_port):
             raise InvalidConfig(

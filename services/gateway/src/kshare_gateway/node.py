@@ -37,6 +37,7 @@ from kshare_rpc.cluster_health import problems_of_view
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.names import look_up
 from kshare_rpc.network import Network
+from kshare_runtime.held_memory import HeldCache
 from kshare_runtime.ports import Environment
 from kshare_servicekit.metrics_server import Metrics
 from kshare_upstream.port import OpenUpstream
@@ -73,6 +74,15 @@ class GatewayNode:
         )
         self._gateway = Gateway(
             settings=settings, incarnation=self._incarnation, catalog=self._catalog, clock=environment.clock
+        )
+        cache = self._gateway.cache
+        self._end_holding = environment.held_memory.add(
+            HeldCache(
+                name="gateway_batches",
+                limit_bytes=cache.limit_bytes,
+                used_bytes=lambda: cache.size_bytes,
+                shrink=cache.shrink,
+            )
         )
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
@@ -224,6 +234,7 @@ class GatewayNode:
             self._release_sessions(connection_id)
         await self._gateway.finish_background(RELEASE_GRACE_MS)
         self._gateway.memory.stop()
+        self._end_holding()
         await self._catalog.stop()
 
     def problems(self) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 
-from kshare_core.configs import InvalidConfig, process_configs
+from kshare_core.configs import InvalidConfig
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.memory_budget import role_configs
 from kshare_servicekit.memory_limit import queued_bytes, share_partitions
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings
@@ -26,7 +27,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
             "--coordinator-address (or KSHARE_COORDINATOR_ADDRESS) is missing: the coordinator's host:port"
         )
     try:
-        configs, warnings = process_configs(settings.properties())
+        configs, warnings = role_configs(settings.properties(), "leader", settings.memory_budget)
         open_upstream = upstream_opener(configs)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error

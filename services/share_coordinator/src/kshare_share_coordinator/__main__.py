@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 
-from kshare_core.configs import InvalidConfig, process_configs
+from kshare_core.configs import InvalidConfig
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import create_state_topic, upstream_opener
 from kshare_servicekit.flags import SettingsError
+from kshare_servicekit.memory_budget import role_configs
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import ProcessSettings
 from kshare_share_coordinator.node import ShareCoordinatorNode
@@ -23,7 +24,7 @@ def build(environment: Environment, network: Network, settings: ProcessSettings)
     if settings.coordinator_address is None:
         raise SettingsError("--coordinator-address is missing: the coordinator's host:port for gRPC")
     try:
-        configs, warnings = process_configs(settings.properties())
+        configs, warnings = role_configs(settings.properties(), "share-coordinator", settings.memory_budget)
         open_upstream = upstream_opener(configs)
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}") from error

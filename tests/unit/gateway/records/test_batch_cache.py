@@ -173,3 +173,18 @@ def test_a_payload_that_lies_about_its_length() -> None:
     lying = struct.pack(">qi", 0, -5) + bytes(80)
     assert split_batches(memoryview(lying)) == []
     assert split_batches(memoryview(struct.pack(">qi", 0, 1 << 30) + bytes(80))) == []
+
+
+def test_a_cache_that_shrinks_loses_the_least_recently_used_batches_but_no_pinned_ones() -> None:
+    cache = BatchCache(1000)
+    for number in range(10):
+        cache.put(P0, batch(number))
+        cache.put(P1, batch(number))
+    cache.get(P0, 0, NO_EPOCH)
+    cache.pin(P1)
+    cache.shrink(130)
+    assert cache.size_bytes == 130
+    assert [number for number in range(10) if cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH)] == [0, 8, 9]
+    assert all(cache.get(P1, number * BATCH_OFFSETS, NO_EPOCH) for number in range(10))
+    cache.put(P0, batch(20))
+    assert cache.size_bytes == 140, "it may grow up to its limit again"

@@ -93,3 +93,19 @@ def test_a_tail_follows_compaction_and_a_new_start(
     assert tail.read(at, 1 << 30, at_least_one=False) == expected
     cache.extend(KEYS[0], [StoredBatch(base_offset, base_offset, b"z")])
     assert tail.read(base_offset, 1 << 30, at_least_one=True)[0].data == b"z"
+
+
+def test_tails_that_shrink_keep_the_newest_batches_and_may_grow_again() -> None:
+    cache = TailCache(partition_limit_bytes=1000, node_limit_bytes=1000)
+    idle, busy = cache.open(KEYS[0], 0), cache.open(KEYS[1], 0)
+    for offset in range(4):
+        cache.extend(KEYS[0], [StoredBatch(offset, offset, b"x" * 100)])
+    for offset in range(4):
+        cache.extend(KEYS[1], [StoredBatch(offset, offset, b"x" * 100)])
+    cache.shrink(800)
+    assert cache.size_bytes == 800
+    cache.shrink(250)
+    assert (idle.size_bytes, busy.size_bytes, cache.size_bytes) == (0, 200, 200)
+    assert [one.base_offset for one in busy.read(0, 1000, at_least_one=False)] == [2, 3]
+    cache.extend(KEYS[1], [StoredBatch(4, 4, b"x" * 100)])
+    assert cache.size_bytes == 300

@@ -62,3 +62,19 @@ def test_an_offset_that_was_deleted_is_not_missed_any_more() -> None:
     assert window.missing_from == 3
     window.forget_missing_below(20)
     assert window.missing_from == 25
+
+
+def test_windows_that_shrink_lose_pieces_of_the_window_that_was_used_longest_ago() -> None:
+    budget = WindowBudget(10 * SIZE)
+    first, second = Window(10 * SIZE, budget), Window(10 * SIZE, budget)
+    for window in (first, second):
+        for offset in (0, 10, 20):
+            window.add(piece(offset))
+    first.read(0, SIZE)
+    budget.shrink_to(4 * SIZE)
+    assert (first.size_bytes, second.size_bytes) == (3 * SIZE, SIZE)
+    budget.shrink_to(0)
+    assert (first.size_bytes, second.size_bytes, budget.size_bytes) == (0, 0, 0)
+    budget.shrink_to(0)
+    first.add(piece(0))
+    assert budget.size_bytes == SIZE

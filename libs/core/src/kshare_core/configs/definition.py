@@ -187,6 +187,14 @@ class Configs:
     def is_set(self, name: str) -> bool:
         return name in self._set
 
+    def with_defaults(self, values: Mapping[str, ConfigValue]) -> Configs:
+        """These configs with other values where none is set."""
+        return Configs(self.table, self.texts(), inherited={**self._inherited, **values})
+
+    @property
+    def inherited(self) -> Mapping[str, ConfigValue]:
+        return self._inherited
+
     def is_inherited(self, name: str) -> bool:
         """Whether the value is inherited: neither set here nor the default."""
         return name in self._inherited and name not in self._set

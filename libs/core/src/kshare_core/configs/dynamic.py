@@ -81,7 +81,7 @@ class DynamicConfigs(Configs):
     """The configs of one broker with the dynamic values; see the module's text."""
 
     def __init__(self, static: Configs) -> None:
-        super().__init__(static.table, static.texts())
+        super().__init__(static.table, static.texts(), inherited=static.inherited)
         self.static = static
         self.of_all_brokers: Mapping[str, str] = {}
         self.of_this_broker: Mapping[str, str] = {}

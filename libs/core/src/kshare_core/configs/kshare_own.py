@@ -38,12 +38,44 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="How many coordinators `kshare up` runs; more than one need kshare.metadata.store=etcd or kafka.",
     ),
     long(
+        "kshare.memory.budget",
+        -1,
+        low=-1,
+        high=MAX_LONG,
+        text="Resident memory (RSS) in bytes of all processes of a `kshare up`, or of a role in a process of its own. "
+        "The sizes of all caches derive from it unless they are set, and caches shrink while more is used. -1: for a "
+        "role three quarters of the memory that its process may use, at most 1 GiB; for `kshare up` an eighth, at "
+        "most 768 MiB with the usual four processes and 536 MiB with one.",
+    ),
+    integer(
+        "kshare.memory.quiet.ms",
+        30_000,
+        low=100,
+        high=MAX_INT,
+        text="After this time with almost nothing to do, a process gives the memory of its caches back to the "
+        "operating system, all but an eighth of their limits.",
+    ),
+    long(
+        "kshare.store.memtable.bytes",
+        96 * 1024 * 1024,
+        low=1024 * 1024,
+        high=MAX_LONG,
+        text="Write buffers of a role's RocksDB, all families together. Not set: derived from kshare.memory.budget.",
+    ),
+    long(
+        "kshare.store.block.cache.bytes",
+        32 * 1024 * 1024,
+        low=1024 * 1024,
+        high=MAX_LONG,
+        text="Block cache of a role's RocksDB. Not set: derived from kshare.memory.budget.",
+    ),
+    long(
         "kshare.gateway.cache.bytes",
         64 * 1024 * 1024,
         low=0,
         high=MAX_LONG,
         text="Size of a gateway's cache for records, including read-ahead; 0 disables it. A gateway that runs in one "
-        "process with its leaders has none: it gets batches by reference.",
+        "process with its leaders has none: it gets batches by reference. Not set: derived from kshare.memory.budget.",
     ),
     long(
         "kshare.queued.max.bytes",
@@ -51,8 +83,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=-1,
         high=MAX_LONG,
         text="Bytes that a gateway holds of requests (half-received ones, too) and answers, and a leader of answers "
-        "with records; beyond it the connections that hold most are not read, and fetches wait. -1: an eighth of the "
-        "memory that the process may use, but 64 MiB to 512 MiB.",
+        "with records; beyond it the connections that hold most are not read, and fetches wait. -1: derived from "
+        "kshare.memory.budget.",
     ),
     integer(
         "kshare.gateway.stalled.connection.ms",
@@ -67,7 +99,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         256 * 1024 * 1024,
         low=0,
         high=MAX_LONG,
-        text="Newest record bytes of all logs that a leader caches in memory; older ones are read from disk.",
+        text="Newest record bytes of all logs that a leader caches in memory; older ones are read from disk. Not set: "
+        "derived from kshare.memory.budget.",
     ),
     long(
         "kshare.max.decompressed.batch.bytes",
@@ -214,7 +247,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=0,
         high=MAX_LONG,
         text="Delivery events that a leader keeps until they are stored, in bytes; more are dropped and counted. "
-        "Deliveries never wait for them.",
+        "Deliveries never wait for them. Not set: derived from kshare.memory.budget, at most 8 MiB.",
     ),
     string(
         "kshare.engine",

@@ -68,7 +68,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         256 * 1024 * 1024,
         low=1024 * 1024,
         high=MAX_LONG,
-        text="Record bytes of all partitions that a leader has in memory with kshare.engine=kafka.",
+        text="Record bytes of all partitions that a leader has in memory with kshare.engine=kafka. Not set: "
+        "derived from kshare.memory.budget.",
     ),
     long(
         "kshare.upstream.partition.window.bytes",
@@ -76,7 +77,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=64 * 1024,
         high=MAX_LONG,
         text="Record bytes of one partition that a leader has in memory for each isolation level; half of them are "
-        "fetched ahead.",
+        "fetched ahead. Not set: a quarter of kshare.upstream.window.bytes, at most 16 MiB.",
     ),
     string(
         "kshare.upstream.security.protocol",

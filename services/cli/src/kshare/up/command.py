@@ -43,6 +43,7 @@ from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE
+from kshare_servicekit.memory_budget import budget_of_all, budgets_of_processes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls
@@ -102,6 +103,8 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
         plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
         one_process = is_one_process(options.processes, len(plan.nodes))
         plan = _with_metrics(options, plan, one_process=one_process)
+        memory_budget = _memory_budget(options, configs, len(plan.nodes), one_process=one_process)
+        plan = replace(plan, memory_budgets=budgets_of_processes(memory_budget, [node.role for node in plan.nodes]))
         console = Console()
         try:
             for name, address in plan.metrics.items():
@@ -119,7 +122,7 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
                 keep_large_buffers()
                 collect_garbage_rarely()
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    runner.run(_run(options, plan, SingleProcess(directory, plan, configs), console))
+                    runner.run(_run(options, plan, SingleProcess(directory, plan, configs, memory_budget), console))
             else:
                 processes = RoleProcesses(directory, plan, console.write, waits=prepare is not None)
                 asyncio.run(_run(options, plan, processes, console, prepare))
@@ -130,6 +133,13 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
     finally:
         directory.close()
     return True
+
+
+def _memory_budget(options: UpOptions, configs: Configs, nodes: int, *, one_process: bool) -> int:
+    try:
+        return budget_of_all(configs, nodes, one_process=one_process)
+    except InvalidConfig as error:
+        raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
 
 
 Preparation = Callable[[], Awaitable[None]]

@@ -65,6 +65,8 @@ class ClusterPlan:
     """Further property files by role, with its certificate; empty: `config_file` says all."""
     listeners: Sequence[GatewayListener] = ()
     """The listeners of the config `listeners`, the first at `client_address`; empty: only `client_address`."""
+    memory_budgets: Mapping[str, int] = field(default_factory=dict)
+    """The memory budget of a node's process by role, from kshare.memory.budget."""
     all_authenticate: bool = False
     """Whether every client needs credentials, since an existing cluster asks for them."""
 
@@ -204,6 +206,8 @@ def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode)
         }
     else:
         options["--listen"] = str(plan.addresses[node.name])
+    if node.role in plan.memory_budgets:
+        options["--memory-budget"] = str(plan.memory_budgets[node.role])
     if node.name in plan.metrics:
         options["--metrics-listen"] = str(plan.metrics[node.name])
     if plan.config_file is not None:

@@ -17,7 +17,7 @@ from typing import Protocol
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import DataDirectory, write_atomically
 from kshare.up.metrics_plan import ALL_ROLES
-from kshare.up.plan import GATEWAY, NODE_ID, ClusterPlan, PlannedNode
+from kshare.up.plan import COORDINATOR, GATEWAY, LEADER, NODE_ID, SHARE_COORDINATOR, ClusterPlan, PlannedNode
 from kshare.up.reachable_network import ReachableNetwork
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
@@ -28,12 +28,15 @@ from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
+from kshare_runtime.held_memory import HeldMemory
 from kshare_runtime.ports import Environment
 from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import configure_audit_log
+from kshare_servicekit.memory_budget import QUIET, shares_of_nodes, store_memory, with_cache_sizes
 from kshare_servicekit.memory_limit import queued_bytes, share_partitions
+from kshare_servicekit.memory_return import MemoryReturn
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import read_trace_settings
 from kshare_servicekit.tls.between_roles import exchange_tls
@@ -73,12 +76,16 @@ def _tracers(plan: ClusterPlan) -> dict[str, OpenTelemetryTracer]:
 class SingleProcess:
     """Starts the nodes in order, and stops those that were started in reverse."""
 
-    def __init__(self, directory: DataDirectory, plan: ClusterPlan, configs: Configs) -> None:
+    def __init__(self, directory: DataDirectory, plan: ClusterPlan, configs: Configs, memory_budget: int) -> None:
         self._directory = directory
+        roles = [node.role for node in plan.nodes]
+        self._cache_bytes = shares_of_nodes(memory_budget, roles, one_process=True)
+        self._memory = MemoryReturn(HeldMemory(), memory_budget, quiet_ms=configs.integer(QUIET))
         self._plan = plan
         self._configs = configs
         self._started = AsyncExitStack()
         self._metrics = Metrics(has_several_nodes=True)
+        self._metrics.add_memory(self._memory)
         self._tracers = _tracers(plan)
         called = [*plan.coordinators, *plan.share_coordinators]
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
@@ -87,6 +94,8 @@ class SingleProcess:
         configure_audit_log()
         self._started.push_async_callback(self._end_traces)
         nodes = self._nodes()
+        watch = asyncio.get_running_loop().create_task(self._memory.run(), name="memory-return")
+        self._started.callback(watch.cancel)
         for node in nodes:
             node.register_metrics(self._metrics)
         if ALL_ROLES in self._plan.metrics:
@@ -122,7 +131,7 @@ class SingleProcess:
                         node_id=node.node_id,
                         listen=addresses[node.name],
                         coordinator_address=addresses[node.name],
-                        configs=self._configs,
+                        configs=self._configs_of(COORDINATOR),
                     ),
                     open_upstream=open_upstream,
                 )
@@ -136,7 +145,7 @@ class SingleProcess:
                         node_id=node.node_id,
                         listen=addresses[node.name],
                         coordinator_address=plan.coordinator_address,
-                        configs=self._configs,
+                        configs=self._configs_of(SHARE_COORDINATOR),
                     ),
                     open_upstream=open_upstream,
                 )
@@ -150,16 +159,16 @@ class SingleProcess:
                         node_id=node.node_id,
                         listen=addresses[node.name],
                         coordinator_address=plan.coordinator_address,
-                        configs=self._configs,
-                        queued_bytes=queued_bytes(self._configs),
-                        max_share_partitions=share_partitions(self._configs),
+                        configs=self._configs_of(LEADER),
+                        queued_bytes=queued_bytes(self._configs_of(LEADER)),
+                        max_share_partitions=share_partitions(self._configs_of(LEADER)),
                     ),
                     open_upstream=open_upstream,
                 )
                 for node in plan.leaders
             ),
             GatewayNode(
-                environment=replace(system_environment(self._directory.path), tracer=self._tracers.get(GATEWAY)),
+                environment=self._environment(plan.nodes[-1]),
                 network=network,
                 settings=GatewaySettings(
                     node_id=NODE_ID,
@@ -168,8 +177,8 @@ class SingleProcess:
                     advertised_port=plan.advertised.port,
                     listeners=plan.listeners,
                     coordinator_address=plan.coordinator_address,
-                    configs=self._configs,
-                    queued_bytes=queued_bytes(self._configs),
+                    configs=self._configs_of(GATEWAY),
+                    queued_bytes=queued_bytes(self._configs_of(GATEWAY)),
                     leaders_are_here=True,
                 ),
                 open_upstream=open_upstream,
@@ -185,5 +194,13 @@ class SingleProcess:
         traced = network.traced(self._tracers.get(node.name))
         return ReachableNetwork(traced, served, exchange_tls(self._configs), audit)
 
+    def _configs_of(self, role: str) -> Configs:
+        return with_cache_sizes(self._configs, role, self._cache_bytes[role])
+
     def _environment(self, node: PlannedNode) -> Environment:
-        return replace(system_environment(node.data_dir(self._directory.path)), tracer=self._tracers.get(node.name))
+        environment = system_environment(
+            node.data_dir(self._directory.path),
+            store_memory=store_memory(self._configs_of(node.role)),
+            held_memory=self._memory.held,
+        )
+        return replace(environment, tracer=self._tracers.get(node.name))

@@ -168,7 +168,7 @@ class BatchCache:
         self._order[(key, batch.base_offset)] = None
         self.size_bytes += len(batch.data)
         if self.size_bytes > self.limit_bytes:
-            self._evict()
+            self._evict(self.limit_bytes)
 
     def get(self, key: TopicPartition, base_offset: int, leader_epoch: int) -> CachedBatch | None:
         """The batch that was written in `leader_epoch`."""
@@ -235,10 +235,14 @@ class BatchCache:
             self._remove(key, partition, base_offset)
         self._forget_if_empty(key, partition)
 
-    def _evict(self) -> None:
-        """Evicts the least recently used batches until the total fits the limit; pinned ones count as just used."""
+    def shrink(self, size_bytes: int) -> None:
+        """Evicts the least recently used batches until at most `size_bytes` are left; pinned ones stay."""
+        self._evict(size_bytes)
+
+    def _evict(self, size_bytes: int) -> None:
+        """Evicts the least recently used batches until the total fits; pinned ones count as just used."""
         for _ in range(len(self._order)):
-            if self.size_bytes <= self.limit_bytes:
+            if self.size_bytes <= size_bytes:
                 return
             key, base_offset = entry = next(iter(self._order))
             partition = self._partitions[key]

@@ -29,6 +29,7 @@ from kshare_leader.reassignment.partition_reassignments import PartitionReassign
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_leader.reassignment.sender import PartitionSender
 from kshare_rpc.catalog import CatalogView
+from kshare_runtime.held_memory import HeldCache
 from kshare_runtime.store_mending import StoreMending
 
 STORE_NAME = "leader"
@@ -59,6 +60,14 @@ class EmbeddedEngine:
             report=node.report,
             metrics=node.metrics,
             before_open=rows.discard_unfinished_copy,
+        )
+        self._end_holding = environment.held_memory.add(
+            HeldCache(
+                name="leader_tails",
+                limit_bytes=self.logs.tails.limit_bytes,
+                used_bytes=lambda: self.logs.tails.size_bytes,
+                shrink=self.logs.tails.shrink,
+            )
         )
         self._mending = StoreMending(self.store, report=node.report, on_mended=self.logs.store_mended)
         self._verifier = TransactionVerifier(
@@ -166,6 +175,7 @@ class EmbeddedEngine:
         self.logs.close()
 
     async def close(self) -> None:
+        self._end_holding()
         self.store.close()
 
     def problems(self) -> list[str]:

@@ -22,6 +22,7 @@ from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.upstream.log_fetcher import FetchLimits
 from kshare_leader.upstream.upstream_logs import UpstreamLogs
 from kshare_rpc.catalog import CatalogView
+from kshare_runtime.held_memory import HeldCache
 from kshare_upstream.port import OpenUpstream
 
 
@@ -44,6 +45,14 @@ class KafkaEngine:
             report=node.report,
         )
         follower, environment = node.follower, node.environment
+        self._end_holding = environment.held_memory.add(
+            HeldCache(
+                name="upstream_windows",
+                limit_bytes=self.logs.windows.limit_bytes,
+                used_bytes=lambda: self.logs.windows.size_bytes,
+                shrink=self.logs.windows.shrink_to,
+            )
+        )
         self.dead_letters = DeadLetters(
             unfinished=RememberedDeadLetters(node.settings.node_id),
             target=ClusterTarget(
@@ -115,6 +124,7 @@ class KafkaEngine:
         await self.logs.close()
 
     async def close(self) -> None:
+        self._end_holding()
         await self._upstream.close()
 
     def problems(self) -> list[str]:

@@ -132,7 +132,7 @@ class PartitionLogs:
         self._configs = configs
         self._has_lease = has_lease
         self._report = report
-        self._tails = tails or TailCache(node_limit_bytes=configs.integer("kshare.leader.tail.bytes"))
+        self.tails = self._tails = tails or TailCache(node_limit_bytes=configs.integer("kshare.leader.tail.bytes"))
         self._view = CatalogView()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: dict[TopicPartition, TopicSettings] = {}

@@ -139,6 +139,15 @@ class TailCache:
         if excess > 0:
             self._drop_least_recently_used(excess + self._node_limit_bytes // _DROPPED_SHARE)
 
+    @property
+    def limit_bytes(self) -> int:
+        return self._node_limit_bytes
+
+    def shrink(self, size_bytes: int) -> None:
+        """Drops the oldest batches of the least recently used partitions until at most `size_bytes` are left."""
+        if self.size_bytes > size_bytes:
+            self._drop_least_recently_used(self.size_bytes - size_bytes)
+
     def drop_before(self, key: TopicPartition, offset: int) -> None:
         """Drops batches that end before `offset`, the new log start."""
         tail = self._tails.get(key)

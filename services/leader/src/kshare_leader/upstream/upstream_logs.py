@@ -54,7 +54,7 @@ class UpstreamLogs:
         self._node_id = node_id
         self._has_lease = has_lease
         self._partition_window_limit_bytes = partition_window_limit_bytes
-        self._budget = WindowBudget(window_limit_bytes)
+        self.windows = self._budget = WindowBudget(window_limit_bytes)
         self._problems = Problems(report, _now_ms)
         self._fetcher = LogFetcher(upstream, limits, self._problems, self._examine)
         self._view = CatalogView()

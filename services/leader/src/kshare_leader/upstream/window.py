@@ -49,6 +49,18 @@ class WindowBudget:
         else:
             self._windows.pop(window, None)
 
+    @property
+    def limit_bytes(self) -> int:
+        return self._limit_bytes
+
+    def shrink_to(self, size_bytes: int) -> None:
+        """Drops pieces, of the window that was used longest ago first, until at most `size_bytes` are left."""
+        while self.size_bytes > size_bytes:
+            oldest = next(iter(self._windows), None)
+            if oldest is None:
+                return
+            oldest.drop_oldest()
+
     def shrink(self, newest: Window) -> None:
         """Drops pieces until the limit is met, but never the newest piece of the window `newest`."""
         while self.size_bytes > self._limit_bytes:
