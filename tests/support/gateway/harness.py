@@ -31,7 +31,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
-from kshare_servicekit.memory_limit import queued_bytes
+from kshare_servicekit.memory.limit import queued_bytes
 from kshare_upstream.port import OpenUpstream
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import is_flexible

@@ -1,7 +1,8 @@
 """The caches of one process that can give memory back, by name.
 
-Each part that caches something registers it here. Whoever watches the process's memory (`kshare_servicekit.
-memory_return`) reads how much each cache holds, and asks it to shrink. A cache may grow again up to its own limit.
+Each part that caches something registers it here. The watch of the process's memory
+(`kshare_servicekit.memory.giving_back`) reads how much each cache holds, and asks it to shrink. A cache may grow again
+up to its own limit.
 """
 
 from __future__ import annotations

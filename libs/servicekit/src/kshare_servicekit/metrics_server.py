@@ -18,7 +18,7 @@ from functools import cache
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
 from kshare_runtime.clock import stopwatch_s
-from kshare_servicekit.memory_return import MemoryReturn
+from kshare_servicekit.memory.giving_back import MemoryReturn
 from kshare_servicekit.metric_families import Family, PreparedSource, Readings, Row, Source, lines_of
 from kshare_servicekit.process_metrics import MeasuredHealth, ProcessSource
 

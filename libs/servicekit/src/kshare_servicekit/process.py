@@ -33,8 +33,8 @@ from kshare_servicekit import logs
 from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import structlog
-from kshare_servicekit.memory_budget import QUIET, budget_of_role, role_configs, store_memory
-from kshare_servicekit.memory_return import MemoryReturn
+from kshare_servicekit.memory.budget import QUIET, budget_of_role, role_configs, store_memory
+from kshare_servicekit.memory.giving_back import MemoryReturn
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import ProcessSettings, Settings, read_settings
 from kshare_servicekit.tls.between_roles import check_roles_are_known, exchange_tls

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kshare_core.distribution import Distribution
 from kshare_rpc.call_statistics import CallStatistics, MethodStatistics
-from kshare_servicekit.memory_return import MemoryReturn, resident_bytes
+from kshare_servicekit.memory.giving_back import MemoryReturn, resident_bytes
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 
 LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

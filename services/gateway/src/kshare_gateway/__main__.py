@@ -16,8 +16,8 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
-from kshare_servicekit.memory_budget import role_configs
-from kshare_servicekit.memory_limit import queued_bytes
+from kshare_servicekit.memory.budget import role_configs
+from kshare_servicekit.memory.limit import queued_bytes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import GatewayProcessSettings

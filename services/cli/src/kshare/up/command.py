@@ -43,7 +43,7 @@ from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE
-from kshare_servicekit.memory_budget import budget_of_all, budgets_of_processes
+from kshare_servicekit.memory.budget import budget_of_all, budgets_of_processes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls

@@ -34,9 +34,9 @@ from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import configure_audit_log
-from kshare_servicekit.memory_budget import QUIET, shares_of_nodes, store_memory, with_cache_sizes
-from kshare_servicekit.memory_limit import queued_bytes, share_partitions
-from kshare_servicekit.memory_return import MemoryReturn
+from kshare_servicekit.memory.budget import QUIET, shares_of_nodes, store_memory, with_cache_sizes
+from kshare_servicekit.memory.giving_back import MemoryReturn
+from kshare_servicekit.memory.limit import queued_bytes, share_partitions
 from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.process_settings import read_trace_settings
 from kshare_servicekit.tls.between_roles import exchange_tls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kshare_core.configs import process_configs
-from kshare_servicekit.memory_limit import (
+from kshare_servicekit.memory.limit import (
     LEAST_QUEUED_BYTES,
     MOST_QUEUED_BYTES,
     queued_bytes,

@@ -19,7 +19,11 @@ LEAST_SHARE_PARTITIONS = 20_000
 
 
 def queued_bytes(configs: Configs, memory_bytes: int | None = None) -> int:
-    """The value of kshare.queued.max.bytes in this process; `memory_bytes`: its memory limit, None: determined here."""
+    """The value of kshare.queued.max.bytes in this process.
+
+    It is derived from the memory budget (`budget`). For configs without sizes it is an eighth of `memory_bytes`, the
+    memory limit of the process; None: determined here.
+    """
     given = configs.integer("kshare.queued.max.bytes")
     if given >= 0:
         return given

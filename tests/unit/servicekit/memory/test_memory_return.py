@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kshare_runtime.held_memory import HeldCache, HeldMemory
-from kshare_servicekit.memory_return import LONGEST_INTERVAL_MS, MemoryReturn, resident_bytes, return_free_pages
+from kshare_servicekit.memory.giving_back import LONGEST_INTERVAL_MS, MemoryReturn, resident_bytes, return_free_pages
 
 QUIET_MS = 30_000
 CHECKS = QUIET_MS // LONGEST_INTERVAL_MS
