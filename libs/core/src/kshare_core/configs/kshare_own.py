@@ -45,7 +45,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="Resident memory (RSS) in bytes of all processes of a `kshare up`, or of a role in a process of its own. "
         "The sizes of all caches derive from it unless they are set, and caches shrink while more is used. -1: for a "
         "role three quarters of the memory that its process may use, at most 1 GiB; for `kshare up` an eighth, at "
-        "most 848 MiB with the usual four processes and 616 MiB with one.",
+        "most 976 MiB with the usual four processes and 744 MiB with one.",
     ),
     integer(
         "kshare.memory.quiet.ms",

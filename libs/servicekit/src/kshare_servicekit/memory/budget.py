@@ -32,17 +32,17 @@ IDLE_SUPERVISOR_BYTES = 48 * MEBIBYTE
 IDLE_SINGLE_PROCESS_BYTES = 104 * MEBIBYTE
 LEAST_CACHE_BYTES = 24 * MEBIBYTE
 """What a node needs beyond an idle process."""
-MOST_CACHE_BYTES = 128 * MEBIBYTE
+MOST_CACHE_BYTES = 160 * MEBIBYTE
 """What `kshare up` takes for each node by default, at most, beyond an idle process."""
 MOST_ROLE_BYTES = 1024 * MEBIBYTE
 
-_NODE_WEIGHTS = {"leader": 0.5, "gateway": 0.35, "share-coordinator": 0.075, "coordinator": 0.075}
+_NODE_WEIGHTS = {"leader": 0.6, "gateway": 0.25, "share-coordinator": 0.075, "coordinator": 0.075}
 _WEIGHTS_IN_ONE_PROCESS = {"leader": 0.7, "gateway": 0.15, "share-coordinator": 0.075, "coordinator": 0.075}
 """A gateway beside its leaders caches no batches."""
 _OF_STORES = {MEMTABLES: 0.5, BLOCK_CACHE: 0.35}
 # Tails have most of a leader: a drain of records that they hold is up to a third faster than one from the store.
 _OF_ROLES: Mapping[str, Mapping[str, float]] = {
-    "leader": {TAILS: 0.56, MEMTABLES: 0.14, BLOCK_CACHE: 0.06, QUEUED: 0.08, HISTORY: 0.03},
+    "leader": {TAILS: 0.58, MEMTABLES: 0.16, BLOCK_CACHE: 0.04, QUEUED: 0.09, HISTORY: 0.02},
     "gateway": {GATEWAY_CACHE: 0.40, QUEUED: 0.45},
     "coordinator": _OF_STORES,
     "share-coordinator": _OF_STORES,
