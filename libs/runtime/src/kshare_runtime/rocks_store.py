@@ -66,9 +66,9 @@ MENDING_BYTES = 8 * 1024 * 1024
 """Free bytes, besides the write buffers, that reopening a store requires: for logs, manifest, and new writes."""
 ARENA_BLOCK_BYTES = 256 * 1024
 MERGED_TABLES, SLOWED_AT_TABLES, STOPPED_AT_TABLES = 16, 40, 60
-"""How many tables of flushed write buffers are merged, and how many slow or stop writes. RocksDB's 4, 20 and 36 let each
-byte of logs with several partitions be written 4.3 times, with 2.9 s of processor time for a gigabyte; 16, 3.2 times with
-2.2 s. A read looks into each of them, which measured the same."""
+"""How many tables of flushed write buffers are merged, and how many slow or stop writes. With RocksDB's 4, 20 and 36,
+each byte of logs of several partitions was written 4.3 times, with 2.9 s of processor time for a gigabyte; with 16, 3.2
+times with 2.2 s. A read looks into each of them, which measured the same."""
 WRITE_AHEAD_LOG_BYTES = 256 * 1024 * 1024
 OPEN_FILES_LIMIT = 512
 INFO_LOG_BYTES = 4 * 1024 * 1024

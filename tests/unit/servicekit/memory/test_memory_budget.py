@@ -77,7 +77,7 @@ def test_a_role_has_three_quarters_of_its_memory_within_bounds(memory_bytes: int
 
 @pytest.mark.parametrize(
     ("memory_bytes", "four", "one"),
-    [(2 * GIBIBYTE, 432, 256), (4 * GIBIBYTE, 512, 512), (64 * GIBIBYTE, 848, 616)],
+    [(2 * GIBIBYTE, 432, 256), (4 * GIBIBYTE, 512, 512), (64 * GIBIBYTE, 976, 744)],
 )
 def test_all_roles_of_a_machine_have_an_eighth_within_bounds(memory_bytes: int, four: int, one: int) -> None:
     configs = process_configs({})[0]
