@@ -1,6 +1,8 @@
 """All four roles on simulated hosts, and a tap on what leaders and share coordinators answer.
 
-With the kafka engine there are brokers as well (`upstream`), and the roles' hosts have no disks.
+With the kafka engine there are brokers as well (`upstream`), and the roles' hosts have no disks. With etcd there can be
+several coordinators, which have no disks either: what they store is in etcd's model. Hosts can join a cluster that runs
+(`add_host`) and leave it for good (`remove_host`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
+from kshare_coordinator.metadata.opening import CALLS_PER_LEASE
+from kshare_coordinator.metadata.port import MetadataStore
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs, process_configs
@@ -24,6 +29,8 @@ from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, create_own_topics, metadata_topic, state_topic
 from kshare_upstream.port import OpenUpstream
+from support.metadata.faulty_etcd import FaultyEtcd
+from support.metadata.memory_etcd import MemoryEtcd
 from support.simulation.connections import ClientListeners
 from support.simulation.history import History
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
@@ -39,6 +46,7 @@ RPC_PORT = 9000
 CLIENT_PORT = 9092
 COORDINATOR = "coordinator-1"
 OBSERVER = "observer"
+OPERATOR = "operator of nodes"
 
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
 ENGINES = EMBEDDED, KAFKA = "embedded", "kafka"
@@ -53,6 +61,8 @@ class Shape:
     brokers: int = 0
     """Of the existing cluster, for the kafka engine."""
     coordinators: int = 1
+    has_etcd: bool = False
+    """Whether the coordinators keep the metadata in etcd; several of them need it with the embedded engine."""
     share_coordinators: int = 1
     leaders: int = 1
     gateways: int = 1
@@ -73,6 +83,11 @@ class Shape:
             of_engine = {**KAFKA_CONFIGS, "kshare.upstream.bootstrap.servers": brokers}
         configs, _ = process_configs({**self.configs, **of_engine})
         return configs
+
+
+def client_address(gateway: str) -> str:
+    """Where a gateway listens for Kafka clients."""
+    return f"{gateway}:{CLIENT_PORT}"
 
 
 def shape_of(engine: str, **others: Any) -> Shape:
@@ -130,9 +145,15 @@ class Cluster:
         self._upstream: SimulatedUpstream | None = None
         self._open_upstream: OpenUpstream | None = None
         self.broker_hosts: dict[str, SimulatedHost] = {}
+        self.etcd = MemoryEtcd()
+        self.ways_to_etcd: dict[str, FaultyEtcd] = {}
+        """Of the newest life of each coordinator."""
         if shape.engine == KAFKA:
             self._upstream, self.broker_hosts = broker_hosts(shape.brokers, seed, self.fabric, self.listeners)
             self._open_upstream = opener(self._upstream)
+        self.all_names = shape.host_names()
+        """Also of hosts that are gone for good."""
+        self._gateways = [client_address(name) for name in self.all_names if name.startswith("gateway")]
         self.hosts = {**self.broker_hosts, **{name: self._host(name) for name in shape.host_names()}}
 
     @property
@@ -151,7 +172,7 @@ class Cluster:
             build=self._build(role, int(number)),
             on_started=self._open_door if role == "gateway" else lambda host: None,
             unsynced_disk=role in self._mutation.unsynced_roles,
-            has_disk=self.shape.engine == EMBEDDED,
+            has_disk=self.shape.engine == EMBEDDED and not self._is_in_etcd(role),
         )
 
     def _build(self, role: str, number: int) -> BuildNode:
@@ -159,18 +180,47 @@ class Cluster:
 
         def build(environment: Environment, network: Network, host: SimulatedHost) -> Node:
             network = self._mutation.network(role, network)
+            further = {"open_store": lambda: self._open_etcd(host.name)} if self._is_in_etcd(role) else {}
             node: Node = NODES[role](
-                environment=environment, network=network, settings=settings, open_upstream=self._open_upstream
+                environment=environment, network=network, settings=settings, open_upstream=self._open_upstream, **further
             )
             return node
 
         return build
 
+    def _is_in_etcd(self, role: str) -> bool:
+        return self.shape.has_etcd and role == "coordinator"
+
+    def _open_etcd(self, name: str) -> MetadataStore:
+        lease_ms = self.configs.integer("kshare.coordinator.lease.ms")
+        client = self.etcd.client(time_limit_ms=lease_ms // CALLS_PER_LEASE)
+        way = self.ways_to_etcd[name] = FaultyEtcd(client)
+        return EtcdMetadataStore(way, prefix=self.configs.text("kshare.metadata.etcd.prefix"), lease_ms=lease_ms)
+
+    async def add_host(self, role: str) -> SimulatedHost:
+        """A host of this role joins; returns when its node is up. Not for coordinators."""
+        numbers = [int(name.rpartition("-")[2]) for name in self.all_names if name.rpartition("-")[0] == role]
+        name = f"{role}-{max(numbers) + 1}"
+        host = self._host(name)
+        self.all_names.append(name)
+        self.hosts[name] = host
+        await host.start()
+        if role == "gateway":
+            self._gateways.append(client_address(name))
+        return host
+
+    def remove_host(self, name: str) -> None:
+        """The host is gone for good; its name is not used again."""
+        host = self.hosts.pop(name)
+        host.crash()
+        if name.startswith("gateway"):
+            self._gateways.remove(client_address(name))
+
     def _open_door(self, host: SimulatedHost) -> None:
         """Lets clients in; runs in the gateway."""
         assert host.incarnation is not None
         node: Any = host.node
-        self.listeners.listen(f"{host.name}:{CLIENT_PORT}", host.incarnation, node.new_connection)
+        self.listeners.listen(client_address(host.name), host.incarnation, node.new_connection)
 
     async def start(self) -> None:
         """Starts every host, and returns when all nodes are up; brokers first, with kshare's own topics in them."""
@@ -193,7 +243,7 @@ class Cluster:
 
     def client(self, name: str) -> ClusterClient:
         """A client machine that knows every gateway; the same one for the same name."""
-        return self._client(name, [f"{host}:{CLIENT_PORT}" for host in self.hosts if host.startswith("gateway")])
+        return self._client(name, self._gateways)
 
     def log_client(self, name: str) -> ClusterClient:
         """A client machine of what has the logs: the brokers, or with the embedded engine the gateways."""

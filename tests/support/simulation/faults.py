@@ -255,7 +255,7 @@ class FaultInjector:
             host.resume()
             if not host.running:
                 host.start()
-        for name in list(self._drained):
+        for name in [name for name in self._drained if name in cluster.hosts]:
             while not await self._ask_to_drain(name, undo=True):
                 await asyncio.sleep(DRAIN_RETRY_S)
         self._note("all faults end", tuple(cluster.hosts), "")
@@ -280,7 +280,8 @@ class FaultInjector:
             self.met[kind.name] += after > before
 
     def hosts(self, fault: Fault) -> list[SimulatedHost]:
-        return [self.cluster.hosts[name] for name in fault.hosts]
+        """Those that are still part of the cluster."""
+        return [self.cluster.hosts[name] for name in fault.hosts if name in self.cluster.hosts]
 
     async def crash(self, fault: Fault) -> None:
         for host in self.hosts(fault):

@@ -8,6 +8,13 @@ from dataclasses import dataclass, replace
 from support.simulation.cluster import EMBEDDED, KAFKA, Shape
 
 
+MOVES = "moves of partitions"
+SCALING = "nodes join and leave"
+
+ACTIVITIES = (MOVES, SCALING)
+"""What others than producers and members of share groups may do while the faults last."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a seed means. Offsets of time are from the moment when the cluster is ready."""
@@ -40,6 +47,8 @@ class Plan:
     """Names of `swarm.FEATURES` that the seed does without."""
     fault_kinds_off: tuple[str, ...] = ()
     """Names of `swarm.FAULT_KINDS` that the seed does without."""
+    activities: tuple[str, ...] = ()
+    """Which of ACTIVITIES there are beside producers and members."""
 
     def has(self, feature: str) -> bool:
         return feature not in self.features_off
@@ -55,14 +64,17 @@ class Plan:
             f"within {self.transaction_timeout_ms} ms; read_committed: {', '.join(self.committed_groups) or 'none'}; "
             f"dead letters: {', '.join(self.dead_letter_groups) or 'none'}; "
             f"{'records are deleted; ' * self.deletes_records}{'little is retained; ' * self.retains_little}"
+            f"also {', '.join(self.activities) or 'nothing'}; "
             f"{self.fault_count} faults in {self.fault_seconds:.0f} s; "
             f"without the features {', '.join(self.features_off) or 'none'}; "
             f"without the faults {', '.join(self.fault_kinds_off) or 'none'}"
         )
 
     def _describe_engine(self) -> str:
-        """Nothing with the embedded engine."""
+        """Nothing with the embedded engine and one coordinator."""
         shape = self.shape
+        if shape.has_etcd:
+            return f", {shape.coordinators} coordinators on etcd"
         return f", {shape.coordinators} coordinators, {shape.brokers} brokers" if shape.engine == KAFKA else ""
 
     def group_configs(self, group: str) -> dict[str, str]:
@@ -143,6 +155,27 @@ def draw_plan(seed: int) -> Plan:
     )
 
 
+def draw_roles(seed: int, shape: Shape) -> Shape:
+    """The shape with several nodes of each role, in some seeds; and with several coordinators on etcd."""
+    draw = random.Random(f"{seed}/roles")
+    has_etcd = draw.random() < 0.4
+    return replace(
+        shape,
+        has_etcd=has_etcd,
+        coordinators=draw.choice((1, 2, 3, 3)) if has_etcd else 1,
+        leaders=draw.choice((1, 2, 2, 3)),
+        gateways=draw.choice((1, 2, 3)),
+        configs={**shape.configs, "kshare.coordinator.lease.ms": draw.choice(("2000", "5000"))},
+    )
+
+
+def draw_activities(seed: int, shape: Shape) -> tuple[str, ...]:
+    """Those that the shape allows, each in half of the seeds."""
+    draw = random.Random(f"{seed}/activities")
+    drawn = [activity for activity in ACTIVITIES if draw.random() < 0.5]
+    return tuple(activity for activity in drawn if activity != MOVES or shape.leaders > 1 or SCALING in drawn)
+
+
 def draw_kafka_plan(seed: int) -> Plan:
     """The plan of a seed on the kafka engine: that of the embedded one, with brokers and several coordinators."""
     plan = draw_plan(seed)
@@ -157,4 +190,11 @@ def draw_kafka_plan(seed: int) -> Plan:
     return replace(plan, shape=shape)
 
 
-DRAW_PLAN = {EMBEDDED: draw_plan, KAFKA: draw_kafka_plan}
+def draw_embedded_plan(seed: int) -> Plan:
+    """The plan of a seed on the embedded engine."""
+    plan = draw_plan(seed)
+    shape = draw_roles(seed, plan.shape)
+    return replace(plan, shape=shape, activities=draw_activities(seed, shape))
+
+
+DRAW_PLAN = {EMBEDDED: draw_embedded_plan, KAFKA: draw_kafka_plan}

@@ -31,7 +31,8 @@ from support.simulation.kafka_clients.transactional_producer import Transactiona
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
-from support.simulation.plan import Plan, dead_letter_topic
+from support.simulation.operators import Operator
+from support.simulation.plan import MOVES, SCALING, Plan, dead_letter_topic
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, fault_kinds_of, members_behaviour
@@ -93,6 +94,7 @@ class SeedRun:
         """Of the owners of fenced logs, with the kafka engine."""
         self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
         self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"), FAULT_KINDS)
+        self.operator = Operator(self.cluster, plan.seed)
         self.faults: list[Fault] = []
         self.behaviour = members_behaviour(plan)
         self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
@@ -175,11 +177,18 @@ class SeedRun:
             disturbing.append(self.loop.create_task(self._churn(), name="churn"))
         if self.plan.deletes_records:
             disturbing.append(self.loop.create_task(self._delete_records(), name="deleting"))
+        if MOVES in self.plan.activities:
+            disturbing.append(self.loop.create_task(self.operator.move_at_random(), name="moves"))
+        finishing = [producing]
+        if SCALING in self.plan.activities:
+            scaling = self.operator.scale(self.plan.fault_seconds)
+            finishing.append(self.loop.create_task(scaling, name="scaling"))
         await self._let_faults_happen()
-        for task in disturbing:
-            task.cancel()
+        await stopped(disturbing)
         self._become_peaceful()
-        await asyncio.wait_for(producing, DRAIN_LIMIT_S)
+        await asyncio.wait_for(asyncio.gather(*finishing), DRAIN_LIMIT_S)
+        if {MOVES, SCALING} & {*self.plan.activities}:
+            await self.operator.check_rows()
         account.late = await self._drain(metadata)
         if self._is_kafka:
             await self._start_all_anew()
@@ -380,6 +389,15 @@ class SeedRun:
             if answer.results[0].error_code == 0:
                 return answer.results[0].start_offset
         return None
+
+
+async def stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancels them; the exception of one that had ended by it is raised."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
 
 
 def run_seed(seed: int, mutation: Mutation | None = None, *, engine: str = EMBEDDED) -> Outcome:

@@ -33,7 +33,10 @@ class TopicMetadata:
 
 
 class ClusterClient:
-    """A client machine; see the module's text. `bugs` takes what a client may never see."""
+    """A client machine; see the module's text. `bugs` takes what a client may never see.
+
+    `bootstrap` is read whenever a gateway is chosen, because gateways come and go.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class ClusterClient:
         self.history = history
         self.listeners = listeners
         self.loop: VirtualLoop = listeners.fabric.loop
-        self._bootstrap = list(bootstrap)
+        self._bootstrap = bootstrap
         self._clients: dict[str, KafkaClient] = {}
         self._current = randomness.choice(self._bootstrap)
 

@@ -1,0 +1,172 @@
+"""What operators of a cluster do while it works: they move topic partitions, and add and remove nodes for good.
+
+`Operator` calls the coordinators as `kshare partitions` and `kshare state` do. Its orders hold whatever fails: a move
+ends complete or undone, a node that was drained has nothing that anyone needs, and after both each leader has the rows
+of the partitions that it leads and of no others (`check_rows`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.log import keys
+from kshare_leader.node import LeaderNode
+from kshare_leader.reassignment.rows import MARK
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.methods import (
+    DESCRIBE_PARTITIONS,
+    DRAIN_LEADER,
+    DRAIN_SHARE_COORDINATOR,
+    MOVE_PARTITIONS,
+)
+from kshare_rpc.network import CallFailed, Method
+from support.simulation.cluster import OPERATOR, RPC_PORT, Cluster
+from support.simulation.history import FaultEvent
+from support.simulation.loop import Incarnation
+from support.simulation.network import SimulatedNetwork
+
+CALL_TIMEOUT_MS = 2_000
+POLL_S = 0.2
+SETTLED_WITHIN_S = 60.0
+MOVED_PROBABILITY = 0.7
+CANCEL_PROBABILITY = 0.2
+SCALED_ROLES = ("share-coordinator", "leader", "gateway")
+MOST_OF_A_ROLE = 4
+
+
+class Operator:
+    """See the module's text."""
+
+    def __init__(self, cluster: Cluster, seed: object) -> None:
+        self._cluster = cluster
+        self._seed = seed
+        self._network = SimulatedNetwork(cluster.fabric, Incarnation(OPERATOR, 1))
+        self.removed: list[str] = []
+        """Hosts that are gone for good."""
+
+    def _note(self, name: str, hosts: Sequence[str], text: str = "") -> None:
+        self._cluster.history.add(FaultEvent(self._cluster.loop.time(), name, tuple(hosts), text))
+
+    async def call(self, method: Method[Any, Any], request: Any) -> Any:
+        """The answer of the active coordinator; None where none says that it is the active one."""
+        for name in [name for name in self._cluster.hosts if name.startswith("coordinator-")]:
+            channel = self._network.connect(f"{name}:{RPC_PORT}")
+            try:
+                answer, _ = await channel.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
+            except CallFailed:
+                continue
+            if answer.error_code != ErrorCode.NOT_COORDINATOR:
+                return answer
+        return None
+
+    # Moves
+
+    async def move_at_random(self) -> None:
+        """Until it is cancelled: partitions of all topics get another leader, or a move of theirs is called off."""
+        draw = random.Random(f"{self._seed}/moves")
+        while True:
+            await asyncio.sleep(draw.choice((0.05, 0.5, 3.0)) * draw.random())
+            topics = await self.topics() or []
+            named = [(topic.name, partition.partition) for topic in topics for partition in topic.partitions]
+            leader = draw.choice([name for name in self._cluster.hosts if name.startswith("leader-")])
+            self._note("moves", (leader,))
+            chosen = [name for name in named if draw.random() < MOVED_PROBABILITY]
+            await self.move(chosen, number_of(leader), cancel=draw.random() < CANCEL_PROBABILITY)
+
+    async def move(self, partitions: Sequence[tuple[str, int]], to: int, *, cancel: bool = False) -> None:
+        named = [pb.NamedPartitions(topic_name=topic, partitions=[partition]) for topic, partition in partitions]
+        await self.call(MOVE_PARTITIONS, pb.MovePartitionsRequest(topics=named, to_node_id=to, cancel=cancel))
+
+    async def topics(self) -> list[pb.Topic] | None:
+        """None while no coordinator is active."""
+        answer = await self.call(DESCRIBE_PARTITIONS, pb.DescribePartitionsRequest())
+        return None if answer is None or answer.error_code else list(answer.topics)
+
+    async def settled(self) -> list[pb.Topic]:
+        """All topics when nothing moves any more."""
+        deadline = self._cluster.loop.time() + SETTLED_WITHIN_S
+        while True:
+            topics = await self.topics()
+            if topics and not any(partition.is_moving for topic in topics for partition in topic.partitions):
+                return topics
+            if self._cluster.loop.time() >= deadline:
+                raise AssertionError(f"after {SETTLED_WITHIN_S} s something still moves: {topics}")
+            await asyncio.sleep(POLL_S)
+
+    async def check_rows(self) -> None:
+        """Each leader has the rows of the partitions that it leads, and of no others; no mark is left."""
+        deadline = self._cluster.loop.time() + SETTLED_WITHIN_S
+        while problem := self._misplaced(await self.settled()):
+            if self._cluster.loop.time() >= deadline:
+                raise AssertionError(f"after {SETTLED_WITHIN_S} s {problem}")
+            await asyncio.sleep(POLL_S)
+
+    def _misplaced(self, topics: Sequence[pb.Topic]) -> str | None:
+        for name, host in self._cluster.hosts.items():
+            if not name.startswith("leader-"):
+                continue
+            node = host.node
+            store = node._engine.store if isinstance(node, LeaderNode) and node._engine is not None else None
+            if store is None:
+                return f"{name} is not up"
+            if (mark := next(store.scan(keys.META, MARK, MARK + b"\xff"), None)) is not None:
+                return f"{name} has the mark {mark!r}"
+            for topic in topics:
+                for partition in topic.partitions:
+                    prefix = keys.partition_prefix(TopicPartition(topic.topic_id, partition.partition))
+                    found = [
+                        family
+                        for family in keys.PARTITION_FAMILIES
+                        if next(store.scan(family, prefix, keys.after_prefix(prefix)), None) is not None
+                    ]
+                    if found and partition.leader_node_id != number_of(name):
+                        return f"{name} has rows of {topic.name}:{partition.partition} in {found}"
+        return None
+
+    # Nodes that come and go
+
+    async def scale(self, seconds: float) -> None:
+        """Nodes join and leave for good until `seconds` have passed; a node that is being drained is drained first."""
+        draw = random.Random(f"{self._seed}/scaling")
+        end = self._cluster.loop.time() + seconds
+        while self._cluster.loop.time() < end:
+            await asyncio.sleep(draw.choice((1.0, 5.0)) * (0.5 + draw.random()))
+            role = draw.choice(SCALED_ROLES)
+            there = [name for name in self._cluster.hosts if name.rpartition("-")[0] == role]
+            if len(there) == 1 or (len(there) < MOST_OF_A_ROLE and draw.random() < 0.5):
+                host = await self._cluster.add_host(role)
+                self._note("join", (host.name,))
+            else:
+                await self._remove(draw.choice(there))
+
+    async def _remove(self, name: str) -> None:
+        self._note("leave", (name,))
+        method, kind = {
+            "leader": (DRAIN_LEADER, pb.DrainLeaderRequest),
+            "share-coordinator": (DRAIN_SHARE_COORDINATOR, pb.DrainShareCoordinatorRequest),
+        }.get(name.rpartition("-")[0], (None, None))
+        if method is not None and kind is not None:
+            while (left := await self._left(method, kind(node_id=number_of(name)))) != 0:
+                self._note("drained", (name,), f"{left} left")
+                await asyncio.sleep(1.0)
+        await self._cluster.hosts[name].stop()
+        self._cluster.remove_host(name)
+        self.removed.append(name)
+        self._note("left", (name,))
+
+    async def _left(self, method: Method[Any, Any], request: Any) -> int | None:
+        """How many partitions a drained node still has; None where that is not known."""
+        answer = await self.call(method, request)
+        if answer is None or answer.error_code:
+            return None
+        return int(answer.partitions_left if method == DRAIN_LEADER else answer.state_partitions_left)
+
+
+def number_of(host: str) -> int:
+    """Its node id."""
+    return int(host.rpartition("-")[2])
