@@ -5,7 +5,7 @@ happened at any time between its request and its answer. Every rule is only appl
 
 Here are the rules of delivery; `rules.holders` has those of acquisition, `rules.stored_states` those of the share
 coordinators, `rules.logs` those of the logs, `rules.transactions` those of transactions,
-`rules.dead_letters` those of dead letters.
+`rules.dead_letters` those of dead letters, `rules.committed_offsets` those of consumer groups.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kshare_core.states import AcknowledgeType
 from support.simulation.evidence import NEVER, Evidence, Expectations, RecordKey, Sent, Violation
 from support.simulation.history import Acquired, Delivered, History, StateWritten, describe
 from support.simulation.rules.acknowledgements import errors_took_no_effect
+from support.simulation.rules.committed_offsets import committed_offsets_survive
 from support.simulation.rules.dead_letters import dead_letters_are_what_was_given_up
 from support.simulation.rules.holders import HolderRules
 from support.simulation.rules.logs import delivered_what_was_produced, nothing_deleted_comes_back, produced_exactly_once
@@ -47,6 +48,7 @@ class Checker:
             self._nothing_skipped(),
             errors_took_no_effect(evidence),
             dead_letters_are_what_was_given_up(evidence),
+            committed_offsets_survive(evidence),
             self._accepted_once(),
             self._delivered_is_acquired(),
             HolderRules(evidence).violations(),

@@ -263,6 +263,36 @@ class StateWritten(NamedTuple):
     call: int = 0
 
 
+class CommitSent(NamedTuple):
+    """A member of a consumer group commits an offset. `is_forged`: by one that may not, with an offset of no one's."""
+
+    time: float
+    commit_id: int
+    group: str
+    member: str
+    partition: int
+    offset: int
+    is_forged: bool = False
+
+
+class CommitAnswered(NamedTuple):
+    """The answer to a CommitSent; none ever comes where the connection was lost."""
+
+    time: float
+    commit_id: int
+    error_code: int
+
+
+class CommittedRead(NamedTuple):
+    """An OffsetFetch with RequireStable, sent at `sent_at`, says what is committed; -1: nothing."""
+
+    time: float
+    sent_at: float
+    group: str
+    partition: int
+    offset: int
+
+
 class Note(NamedTuple):
     """For the reader of a trace, and for the digest; no rule looks at it."""
 
@@ -293,6 +323,9 @@ Event = (
     | GatewaysSeen
     | PartitionTaken
     | StateWritten
+    | CommitSent
+    | CommitAnswered
+    | CommittedRead
     | Note
 )
 

@@ -10,8 +10,9 @@ from support.simulation.cluster import EMBEDDED, KAFKA, Shape
 
 MOVES = "moves of partitions"
 SCALING = "nodes join and leave"
+CONSUMER_GROUPS = "consumer groups"
 
-ACTIVITIES = (MOVES, SCALING)
+ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS)
 """What others than producers and members of share groups may do while the faults last."""
 
 
@@ -170,9 +171,10 @@ def draw_roles(seed: int, shape: Shape) -> Shape:
 
 
 def draw_activities(seed: int, shape: Shape) -> tuple[str, ...]:
-    """Those that the shape allows, each in half of the seeds."""
+    """Those that the shape allows: all of them in some seeds, and most in the others."""
     draw = random.Random(f"{seed}/activities")
-    drawn = [activity for activity in ACTIVITIES if draw.random() < 0.5]
+    share = draw.choice((0.5, 0.5, 1.0))
+    drawn = [activity for activity in ACTIVITIES if draw.random() < share]
     return tuple(activity for activity in drawn if activity != MOVES or shape.leaders > 1 or SCALING in drawn)
 
 

@@ -14,10 +14,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from support.simulation.cluster import ENGINES
+from support.simulation.cluster import EMBEDDED, ENGINES
 from support.simulation.faults import KINDS, FaultKind
 from support.simulation.kafka_clients.member import Behaviour
-from support.simulation.plan import DRAW_PLAN, Plan
+from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
 
 FAULT_KINDS: tuple[FaultKind, ...] = (*KINDS,)
 """Every kind of fault, under one name each."""
@@ -53,7 +53,15 @@ def _with_one_group(plan: Plan) -> Plan:
     )
 
 
+def _without_activity(name: str) -> Callable[[Plan], Plan]:
+    def without(plan: Plan) -> Plan:
+        return replace(plan, activities=tuple(activity for activity in plan.activities if activity != name))
+
+    return without
+
+
 FEATURES: tuple[Feature, ...] = (
+    *(Feature(name, _without_activity(name), engines=(EMBEDDED,)) for name in ACTIVITIES),
     Feature("several groups", _with_one_group),
     Feature("transactions", _without_transactions),
     Feature("read committed", lambda plan: replace(plan, committed_groups=())),
