@@ -153,6 +153,8 @@ class Cluster:
             self._open_upstream = opener(self._upstream)
         self.all_names = shape.host_names()
         """Also of hosts that are gone for good."""
+        self._removed: list[SimulatedHost] = []
+        """Kept, because nothing of a dead host may be collected, and so run, before the end."""
         self._gateways = [client_address(name) for name in self.all_names if name.startswith("gateway")]
         self.hosts = {**self.broker_hosts, **{name: self._host(name) for name in shape.host_names()}}
 
@@ -182,7 +184,11 @@ class Cluster:
             network = self._mutation.network(role, network)
             further = {"open_store": lambda: self._open_etcd(host.name)} if self._is_in_etcd(role) else {}
             node: Node = NODES[role](
-                environment=environment, network=network, settings=settings, open_upstream=self._open_upstream, **further
+                environment=environment,
+                network=network,
+                settings=settings,
+                open_upstream=self._open_upstream,
+                **further,
             )
             return node
 
@@ -212,6 +218,7 @@ class Cluster:
     def remove_host(self, name: str) -> None:
         """The host is gone for good; its name is not used again."""
         host = self.hosts.pop(name)
+        self._removed.append(host)
         host.crash()
         if name.startswith("gateway"):
             self._gateways.remove(client_address(name))

@@ -146,25 +146,24 @@ class Operator:
 
     async def _remove(self, name: str) -> None:
         self._note("leave", (name,))
-        method, kind = {
-            "leader": (DRAIN_LEADER, pb.DrainLeaderRequest),
-            "share-coordinator": (DRAIN_SHARE_COORDINATOR, pb.DrainShareCoordinatorRequest),
-        }.get(name.rpartition("-")[0], (None, None))
-        if method is not None and kind is not None:
-            while (left := await self._left(method, kind(node_id=number_of(name)))) != 0:
-                self._note("drained", (name,), f"{left} left")
-                await asyncio.sleep(1.0)
+        while (left := await self._drained(name)) != 0:
+            self._note("drained", (name,), f"{left} left")
+            await asyncio.sleep(1.0)
         await self._cluster.hosts[name].stop()
         self._cluster.remove_host(name)
         self.removed.append(name)
         self._note("left", (name,))
 
-    async def _left(self, method: Method[Any, Any], request: Any) -> int | None:
-        """How many partitions a drained node still has; None where that is not known."""
-        answer = await self.call(method, request)
-        if answer is None or answer.error_code:
-            return None
-        return int(answer.partitions_left if method == DRAIN_LEADER else answer.state_partitions_left)
+    async def _drained(self, name: str) -> int | None:
+        """How many partitions the node still has; None where that is not known."""
+        number, role = number_of(name), name.rpartition("-")[0]
+        if role == "leader":
+            answer = await self.call(DRAIN_LEADER, pb.DrainLeaderRequest(node_id=number))
+            return None if answer is None or answer.error_code else int(answer.partitions_left)
+        if role == "share-coordinator":
+            answer = await self.call(DRAIN_SHARE_COORDINATOR, pb.DrainShareCoordinatorRequest(node_id=number))
+            return None if answer is None or answer.error_code else int(answer.state_partitions_left)
+        return 0
 
 
 def number_of(host: str) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from support.simulation.cluster import EMBEDDED, KAFKA, Shape
 
-
 MOVES = "moves of partitions"
 SCALING = "nodes join and leave"
 CONSUMER_GROUPS = "consumer groups"

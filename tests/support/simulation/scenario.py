@@ -17,9 +17,9 @@ from itertools import islice
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed
+from support.simulation.activities import Activities, stopped
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
-from support.simulation.consumer_groups import ConsumerGroups
 from support.simulation.evidence import DeadLetter, RecordKey
 from support.simulation.faults import Fault, FaultInjector, draw_faults
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
@@ -32,8 +32,7 @@ from support.simulation.kafka_clients.transactional_producer import Transactiona
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
-from support.simulation.operators import Operator
-from support.simulation.plan import CONSUMER_GROUPS, MOVES, SCALING, Plan, dead_letter_topic
+from support.simulation.plan import Plan, dead_letter_topic
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, fault_kinds_of, members_behaviour
@@ -95,8 +94,7 @@ class SeedRun:
         """Of the owners of fenced logs, with the kafka engine."""
         self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
         self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"), FAULT_KINDS)
-        self.operator = Operator(self.cluster, plan.seed)
-        self.consumer_groups = ConsumerGroups(self.cluster, TOPIC, plan.partitions, plan.seed)
+        self.activities = Activities(self.cluster, plan, TOPIC)
         self.faults: list[Fault] = []
         self.behaviour = members_behaviour(plan)
         self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
@@ -138,7 +136,7 @@ class SeedRun:
                 logs=account.logs,
                 delivery_count_limit=plan.delivery_count_limit,
                 lock_duration_s=plan.lock_duration_ms / 1000,
-                calm=not self.faults and not {MOVES, SCALING} & {*plan.activities},
+                calm=not self.faults and self.activities.are_calm,
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
                 retains_little=plan.retains_little,
@@ -179,29 +177,18 @@ class SeedRun:
             disturbing.append(self.loop.create_task(self._churn(), name="churn"))
         if self.plan.deletes_records:
             disturbing.append(self.loop.create_task(self._delete_records(), name="deleting"))
-        if MOVES in self.plan.activities:
-            disturbing.append(self.loop.create_task(self.operator.move_at_random(), name="moves"))
-        if CONSUMER_GROUPS in self.plan.activities:
-            self.consumer_groups.start(metadata)
-            disturbing.append(self.loop.create_task(self.consumer_groups.disturb(), name="consumer groups"))
-        finishing = [producing]
-        if SCALING in self.plan.activities:
-            scaling = self.operator.scale(self.plan.fault_seconds)
-            finishing.append(self.loop.create_task(scaling, name="scaling"))
+        self.activities.begin(metadata)
         await self._let_faults_happen()
         await stopped(disturbing)
+        await self.activities.end()
         self._become_peaceful()
-        await asyncio.wait_for(asyncio.gather(*finishing), DRAIN_LIMIT_S)
-        if {MOVES, SCALING} & {*self.plan.activities}:
-            await self.operator.check_rows()
+        await asyncio.wait_for(producing, DRAIN_LIMIT_S)
         account.late = await self._drain(metadata)
         if self._is_kafka:
             await self._start_all_anew()
             account.late.extend(await self._drain(metadata))
         account.late.extend(await self._sick_nodes())
-        if CONSUMER_GROUPS in self.plan.activities:
-            account.late.extend(await self.consumer_groups.go_on())
-            await self.consumer_groups.finish()
+        account.late.extend(await self.activities.finished())
         for member in self._all_members():
             await member.leave()
         if not account.late:
@@ -397,15 +384,6 @@ class SeedRun:
             if answer.results[0].error_code == 0:
                 return answer.results[0].start_offset
         return None
-
-
-async def stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancels them; the exception of one that had ended by it is raised."""
-    for task in tasks:
-        task.cancel()
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, Exception):
-            raise result
 
 
 def run_seed(seed: int, mutation: Mutation | None = None, *, engine: str = EMBEDDED) -> Outcome:

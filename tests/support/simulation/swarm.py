@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from support.simulation.cluster import EMBEDDED, ENGINES
+from support.simulation.cluster import ENGINES
 from support.simulation.faults import KINDS, FaultKind
 from support.simulation.kafka_clients.member import Behaviour
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
@@ -61,7 +61,7 @@ def _without_activity(name: str) -> Callable[[Plan], Plan]:
 
 
 FEATURES: tuple[Feature, ...] = (
-    *(Feature(name, _without_activity(name), engines=(EMBEDDED,)) for name in ACTIVITIES),
+    *(Feature(name, _without_activity(name)) for name in ACTIVITIES),
     Feature("several groups", _with_one_group),
     Feature("transactions", _without_transactions),
     Feature("read committed", lambda plan: replace(plan, committed_groups=())),

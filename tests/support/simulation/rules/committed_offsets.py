@@ -40,9 +40,7 @@ def committed_offsets_survive(evidence: Evidence) -> Iterator[Violation]:
         yield from _forwards(all_commits)
         for read in reads[place]:
             before = [one for one in all_commits if one[0].time <= read.time]
-            newest = max(
-                (sent.offset for sent, answer in before if _confirmed_at(answer) <= read.sent_at), default=-1
-            )
+            newest = max((sent.offset for sent, answer in before if _confirmed_at(answer) <= read.sent_at), default=-1)
             possible = {sent.offset for sent, answer in before if not sent.is_forged and not _is_refused(answer)}
             unknown = {sent.offset for sent, answer in before if not sent.is_forged and _is_unknown(answer)}
             if read.offset != newest and (

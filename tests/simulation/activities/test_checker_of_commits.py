@@ -1,0 +1,71 @@
+"""The rules of consumer groups on histories of a few events."""
+
+from __future__ import annotations
+
+import pytest
+
+from kshare_core.errors import ErrorCode
+from support.simulation.evidence import Evidence, Expectations
+from support.simulation.history import CommitAnswered, CommitSent, CommittedRead, Event, History
+from support.simulation.rules.committed_offsets import committed_offsets_survive
+
+
+def sent(time: float, number: int, offset: int, *, is_forged: bool = False) -> CommitSent:
+    return CommitSent(time, number, "c", "m", 0, offset, is_forged)
+
+
+def read(time: float, offset: int) -> CommittedRead:
+    return CommittedRead(time + 0.1, time, "c", 0, offset)
+
+
+def answered(time: float, number: int, code: int = 0) -> CommitAnswered:
+    return CommitAnswered(time, number, code)
+
+
+def broken(*events: Event) -> list[str]:
+    history = History()
+    for event in events:
+        history.add(event)
+    expectations = Expectations(groups=(), logs={}, delivery_count_limit=5, lock_duration_s=1.0)
+    return [violation.rule for violation in committed_offsets_survive(Evidence(history, expectations))]
+
+
+FIRST = (sent(1, 1, 5), answered(1.1, 1))
+
+
+def test_what_was_committed_last_is_read() -> None:
+    assert broken(read(0, -1), *FIRST, read(2, 5), sent(3, 2, 9), answered(3.1, 2), read(4, 9)) == []
+
+
+@pytest.mark.parametrize("offset", [-1, 4, 6])
+def test_anything_else_is_a_lost_commit(offset: int) -> None:
+    assert broken(*FIRST, read(2, offset)) == ["a commit was lost"]
+
+
+def test_an_older_commit_is_a_lost_one() -> None:
+    assert broken(*FIRST, sent(3, 2, 9), answered(3.1, 2), read(4, 5)) == ["a commit was lost"]
+
+
+def test_a_commit_without_an_answer_may_count_or_not() -> None:
+    assert broken(*FIRST, sent(3, 2, 9), read(4, 5)) == []
+    assert broken(*FIRST, sent(3, 2, 9), read(4, 9)) == []
+    assert broken(*FIRST, sent(3, 2, 9), answered(3.5, 2, ErrorCode.REQUEST_TIMED_OUT), read(4, 9)) == []
+
+
+def test_a_refused_commit_does_not_count() -> None:
+    refused = answered(3.1, 2, ErrorCode.STALE_MEMBER_EPOCH)
+    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 9)) == ["a commit was lost"]
+    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 5)) == []
+
+
+def test_a_commit_goes_back_only_behind_one_of_unknown_outcome() -> None:
+    later = (sent(3, 2, 9), answered(3.1, 2), sent(4, 3, 7), answered(4.1, 3))
+    assert broken(*FIRST, *later) == ["a commit went back"]
+    assert broken(*FIRST, sent(2, 9, 6), *later) == []
+
+
+def test_a_forged_commit_changes_nothing() -> None:
+    forged = sent(2, 2, 1_000_000, is_forged=True)
+    assert broken(*FIRST, forged, read(4, 1_000_000)) == ["a commit was lost"]
+    assert broken(*FIRST, forged, answered(2.1, 2)) == ["a forged commit was taken"]
+    assert broken(*FIRST, forged, answered(2.1, 2, ErrorCode.UNKNOWN_MEMBER_ID), read(4, 5)) == []
