@@ -252,6 +252,8 @@ class FaultInjector:
         for host in cluster.hosts.values():
             host.disk.fail_next_writes(0)
             host.disk.fail_next_syncs(0)
+            host.disk.is_full = host.disk.holds_syncs = False
+            host.disk_conditions.heal()
             host.resume()
             if not host.running:
                 host.start()

@@ -12,7 +12,8 @@ from kshare_rpc.network import Network
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
 from support.simulation.connections import ClientListeners
-from support.simulation.loop import Incarnation, VirtualLoop
+from support.simulation.disks import HostDisk
+from support.simulation.loop import HostDied, Incarnation, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
 from support.simulation.rules.unexpected import is_expected
 
@@ -49,15 +50,6 @@ class HostClock:
 BuildNode = Callable[[Environment, Network, "SimulatedHost"], Node]
 
 
-SLOW_SYNC_PROBABILITY = 0.02
-
-
-def _sync_delay_s(randomness: random.Random) -> float:
-    """How long a sync takes: a millisecond or so, and now and then as long as on a disk that others keep busy."""
-    slowest_s = 0.5 if randomness.random() < SLOW_SYNC_PROBABILITY else 0.003
-    return randomness.uniform(0.0001, slowest_s)
-
-
 class SimulatedHost:
     """See the module's text. `on_started` runs in the host when its node is up (gateways open their door there)."""
 
@@ -76,10 +68,13 @@ class SimulatedHost:
         self.name = name
         self.fabric = fabric
         self.listeners = listeners
-        disk_random = random.Random(f"{seed}/{name}/disk")
-        self.disk = MemoryDisk(
-            unsynced=unsynced_disk, needs_mending=True, sync_delay_s=lambda: _sync_delay_s(disk_random)
+        self.disk_conditions = HostDisk(
+            random.Random(f"{seed}/{name}/disk"), random.Random(f"{seed}/{name}/disk faults"), self
         )
+        self.disk = MemoryDisk(
+            unsynced=unsynced_disk, needs_mending=True, sync_delay_s=self.disk_conditions.sync_delay_s
+        )
+        self.disk.events = self.disk_conditions
         self.clock = HostClock(fabric.loop)
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
@@ -91,6 +86,10 @@ class SimulatedHost:
         self.death_count = 0
         self._deferred_count = 0
         self._graveyard: list[object] = []
+
+    @property
+    def loop(self) -> VirtualLoop:
+        return self.fabric.loop
 
     @property
     def running(self) -> bool:
@@ -178,8 +177,9 @@ class SimulatedHost:
         try:
             await asyncio.wait([task], timeout=STOP_LIMIT_S)
         finally:  # also when the fault is called off: a node that stops is not one that runs
-            if task.done() and not task.cancelled() and task.exception() is not None:
-                self.fabric.bugs.append(f"{self.name} could not stop: {task.exception()!r}")
+            failure = task.exception() if task.done() and not task.cancelled() else None
+            if failure is not None and not isinstance(failure, HostDied):
+                self.fabric.bugs.append(f"{self.name} could not stop: {failure!r}")
             if self.incarnation is incarnation:
                 self.crash()
 

@@ -35,6 +35,10 @@ class Incarnation:
         """Whether it was asked to stop in order, and closes its stores."""
         self.stores_remotely = False
         """Whether what it stores is on other hosts, so that writes fail with the network."""
+        self.has_read_damage = False
+        """Whether a read has returned wrong bits."""
+        self.before_step: Callable[[], None] | None = None
+        """Called before each of its steps; it may end this life, and the step then does not run."""
         self.deferred: list[asyncio.Handle] = []
         self.context = contextvars.copy_context()
         self.context.run(current_incarnation.set, self)
@@ -52,6 +56,10 @@ current_incarnation: contextvars.ContextVar[Incarnation | None] = contextvars.Co
 
 Connect = Callable[[Callable[[], asyncio.BaseProtocol], str], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
 """Connects to an address ("host:port"); OSError."""
+
+
+class HostDied(BaseException):
+    """Ends the step in which a host dies: no code catches it, and its other steps never run."""
 
 
 class Deadlock(Exception):
@@ -155,6 +163,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 if not incarnation.dead:
                     incarnation.deferred.append(handle)
                 continue
+            if incarnation is not None and incarnation.before_step is not None:
+                incarnation.before_step()
+                if incarnation.dead:
+                    continue
             self.steps += 1
             handle._run()
         if self.steps > self._step_limit:
@@ -191,6 +203,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if isinstance(error, HostDied):
+            return
         self.problems.append(f"at {self._now:.3f} s: {context['message']}: {error!r}")
 
     def _discard(self) -> None:

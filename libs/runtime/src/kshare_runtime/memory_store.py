@@ -7,6 +7,17 @@ each takes. With `unsynced` the disk lies: writes are visible at once, but a cra
 the last close or `sync`. A cluster that answers before its writes are durable loses confirmed records on such a disk,
 and the simulation must detect it.
 
+`MemoryDisk.events` (`DiskEvents`) is told of each read and write, and decides what is left of writes without a
+confirmation after a crash. What it may do is what can be seen above RocksDB on a failing disk. The rest RocksDB and
+`store_files` turn into a read that fails, or a store that does not open (tests/unit/runtime/test_disk_promises.py):
+
+- A write is one record of the write-ahead log with a checksum: a torn or partial one is dropped as a whole at open.
+- The log is written in order, and what is left after a power cut is a prefix of the writes without a confirmation. A
+  lost page before other writes is damage, and the store does not open.
+- A flipped bit in a table, a table's block at the place of another, and a block that was never written fail the
+  checksum of the block, which has the place of the block in it. The read fails.
+- Bits that flip after RocksDB has checked a block, in its cache or on their way to the caller, reach the caller.
+
 `MemoryDisk.open_store` is an Environment's `open_store`.
 """
 
@@ -58,6 +69,7 @@ class _Begun:
 
     done: Callable[[StorageFailure | None], None]
     undo_count: int
+    writes: Sequence[Write]
 
 
 @dataclass(slots=True)
@@ -70,13 +82,46 @@ class _Content:
 
     def undo_all(self) -> None:
         """Takes back all writes that are not durable."""
-        for family, key, value in reversed(self.undo):
+        self.undo_newest(len(self.undo))
+
+    def undo_newest(self, count: int) -> None:
+        """Takes back the newest `count` of the writes in the undo log, which then has none."""
+        for _ in range(count):
+            family, key, value = self.undo.pop()
             self.families[family].put(key, value)
         self.undo.clear()
 
 
 DiskCopy = dict[str, dict[str, _Family]]
 """By store and family."""
+
+
+class DiskEvents:
+    """What a disk tells of its reads and writes, and asks where more than one outcome is possible.
+
+    This one lets everything pass, and keeps nothing without a confirmation at a crash.
+    """
+
+    def value_read(self, family: str, key: bytes, value: bytes) -> bytes:
+        """The bytes that a read of a row returns; MemoryDiskFailure where it fails."""
+        return value
+
+    def write_begins(self) -> None:
+        """A write is about to take effect."""
+
+    def process_waits(self) -> None:
+        """The event loop stands still until the disk has synced."""
+
+    def write_applied(self) -> None:
+        """A write has taken effect, and its caller does not know it yet."""
+
+    def begun_writes_kept(self, count: int) -> int:
+        """How many of the begun writes that were not durable, from the first, a crash leaves."""
+        return 0
+
+    def failed_writes_found(self, count: int) -> int:
+        """How many of the writes that were answered as failed, from the first, are found after a crash."""
+        return 0
 
 
 class MemoryDisk:
@@ -98,6 +143,11 @@ class MemoryDisk:
         self._failure_text = ""
         self.refused_count = 0
         """The number of refused writes."""
+        self.events = DiskEvents()
+        self.is_full = False
+        """Whether writes are refused; begun writes have their place already."""
+        self.holds_syncs = False
+        """Whether begun writes stay as they are until `release_syncs`."""
 
     def open_store(self, name: str) -> MemoryStore:
         """Opens the store with this name; StorageFailure while it is open."""
@@ -118,13 +168,34 @@ class MemoryDisk:
         """The next `count` syncs of begun writes fail, and take back all writes of their store that wait for one."""
         self._failing_syncs = count
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of begun writes that are not durable, or whose callers do not know it."""
+        return sum(
+            content.opened_by.begun_count for content in self._contents.values() if content.opened_by is not None
+        )
+
     def crash(self) -> None:
-        """Crashes the node: its stores are closed without a sync, and unsynced writes are lost."""
+        """Crashes the node: its stores are closed without a sync, and unsynced writes are lost.
+
+        `events` says how many of the begun writes are left, and how many that were answered as failed.
+        """
         for content in self._contents.values():
-            content.undo_all()
-            if content.opened_by is not None:
-                content.opened_by.abandon()
+            store = content.opened_by
+            if store is None or self.unsynced:
+                content.undo_all()
+            else:
+                content.undo_newest(len(content.undo) - store.undo_count_kept())
+            if store is not None:
+                store.lose_process()
                 content.opened_by = None
+
+    def release_syncs(self) -> None:
+        """Ends `holds_syncs`: begun writes become durable, or fail if a test asked for it."""
+        self.holds_syncs = False
+        for content in self._contents.values():
+            if content.opened_by is not None:
+                content.opened_by.finish_writes()
 
     def copy(self) -> DiskCopy:
         """A copy of the disk's content."""
@@ -153,6 +224,9 @@ class MemoryDisk:
 
     def take_failure(self, name: str) -> None:
         """Raises the failure that a test asked for, if one is left."""
+        if self.is_full:
+            self.refused_count += 1
+            raise MemoryDiskFailure(f"cannot write the store {name}: No space left on device")
         if self._failures:
             self._failures -= 1
             self.refused_count += 1
@@ -177,44 +251,59 @@ class MemoryStore:
         self._open = True
         self._write_failure: str | None = None
         self._begun: deque[_Begun] = deque()
+        self._failed: list[Sequence[Write]] = []
+        """Writes that were answered as failed, until the store is mended: a crash may leave them in the log."""
 
     def get(self, family: str, key: bytes) -> bytes | None:
         self._check_open()
         found = self._content.families.get(family)
-        return None if found is None else found.values.get(key)
+        value = None if found is None else found.values.get(key)
+        return None if value is None else self._disk.events.value_read(family, key, value)
 
     def scan(
         self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         self._check_open()
         found = self._content.families.get(family)
-        return iter(()) if found is None else self._pairs(found, start, end, reverse)
+        return iter(()) if found is None else self._pairs(family, found, start, end, reverse)
 
     def write(self, writes: Sequence[Write]) -> None:
         self._check(writes)
+        self._disk.events.write_begins()
+        self._disk.events.process_waits()
         self._all_durable()
         for family, key, value in writes:
             self._put(family, key, value)
+        self._disk.events.write_applied()
 
     def begin_write(self, writes: Sequence[Write], done: Callable[[StorageFailure | None], None]) -> None:
         self._check(writes)
+        self._disk.events.write_begins()
         before = len(self._content.undo)
         for family, key, value in writes:
             self._put(family, key, value, is_durable=False)
-        begun = _Begun(done, len(self._content.undo) - before)
+        begun = _Begun(done, len(self._content.undo) - before, writes)
         self._begun.append(begun)
+        self._disk.events.write_applied()
         asyncio.get_running_loop().call_later(self._disk.sync_delay_s(), self._synced, begun)
 
     def finish_writes(self) -> None:
+        if self._begun and self._open:
+            self._disk.events.process_waits()
         while self._begun and self._open:
             self._sync_first()
+
+    @property
+    def begun_count(self) -> int:
+        """See `MemoryDisk.waiting_count`."""
+        return len(self._begun)
 
     def _check(self, writes: Sequence[Write]) -> None:
         self._check_open()
         for family in dict.fromkeys([write.family for write in writes]):
             if not family or family == "default":
                 raise ValueError(f"{family!r} is not a valid family name: it must not be empty or 'default'")
-        self._check_writable()
+        self._check_writable(writes)
 
     def _all_durable(self) -> None:
         """A sync makes everything before it durable, also what was only begun."""
@@ -229,7 +318,7 @@ class MemoryStore:
 
     def _synced(self, begun: _Begun) -> None:
         """A sync has ended, and with it the writes that were begun before this one."""
-        while self._open and begun in self._begun:
+        while self._open and begun in self._begun and not self._disk.holds_syncs:
             self._sync_first()
 
     def _sync_first(self) -> None:
@@ -238,6 +327,7 @@ class MemoryStore:
             self._content.undo_all()
             if self._disk.needs_mending:
                 self._write_failure = str(failure)
+                self._failed.extend(failed.writes for failed in self._begun if failed.undo_count)
             begun, self._begun = self._begun, deque()
             for failed in begun:
                 failed.done(failure if failed.undo_count else None)
@@ -253,11 +343,15 @@ class MemoryStore:
         found = self._content.families.get(family)
         if found is None or end <= start:
             return
-        self._check_writable()
-        self._all_durable()
         first, last = found.range(start, end)
-        for key in found.keys[first:last]:
+        removed = [Write(family, key, None) for key in found.keys[first:last]]
+        self._check_writable(removed)
+        self._disk.events.write_begins()
+        self._disk.events.process_waits()
+        self._all_durable()
+        for _, key, _ in removed:
             self._put(family, key, None)
+        self._disk.events.write_applied()
 
     @property
     def write_failure(self) -> str | None:
@@ -274,9 +368,10 @@ class MemoryStore:
         except StorageFailure:
             return False
         self._write_failure = None
+        self._failed.clear()
         return True
 
-    def _check_writable(self) -> None:
+    def _check_writable(self, writes: Sequence[Write]) -> None:
         if self._write_failure is not None:
             raise MemoryDiskFailure(
                 f"cannot write the store {self._name}: an earlier write failed ({self._write_failure})"
@@ -286,6 +381,7 @@ class MemoryStore:
         except StorageFailure as failure:
             if self._disk.needs_mending:
                 self._write_failure = str(failure)
+                self._failed.append(writes)
             raise
 
     def families(self) -> list[str]:
@@ -300,9 +396,24 @@ class MemoryStore:
             self._content.undo.clear()
             self._content.opened_by = None
 
-    def abandon(self) -> None:
+    def lose_process(self) -> None:
         """Called by the disk when the node crashed: nothing may be read or written through this object any more."""
+        found = self._disk.events.failed_writes_found(len(self._failed)) if self._open and self._failed else 0
+        for writes in self._failed[:found]:
+            for family, key, value in writes:
+                self._put(family, key, value)
         self._open = False
+
+    def undo_count_kept(self) -> int:
+        """How many entries of the undo log belong to begun writes that the crash leaves.
+
+        Where it loses some of them, it loses all failed writes too, because these are behind them in the log.
+        """
+        waiting = [begun.undo_count for begun in self._begun if begun.undo_count]
+        kept = self._disk.events.begun_writes_kept(len(waiting)) if waiting else 0
+        if kept < len(waiting):
+            self._failed.clear()
+        return sum(waiting[:kept])
 
     def _put(self, family: str, key: bytes, value: bytes | None, *, is_durable: bool = True) -> None:
         found = self._content.families.setdefault(family, _Family())
@@ -310,13 +421,15 @@ class MemoryStore:
             self._content.undo.append(Write(family, key, found.values.get(key)))
         found.put(key, value)
 
-    def _pairs(self, found: _Family, start: bytes, end: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    def _pairs(
+        self, family: str, found: _Family, start: bytes, end: bytes | None, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
         first, last = found.range(start, end)
         for index in range(last - 1, first - 1, -1) if reverse else range(first, last):
             if not self._open:
                 raise StorageFailure("the store was closed while it was scanned")
             key = found.keys[index]
-            yield key, found.values[key]
+            yield key, self._disk.events.value_read(family, key, found.values[key])
 
     def _check_open(self) -> None:
         if not self._open:

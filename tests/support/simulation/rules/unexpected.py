@@ -1,9 +1,9 @@
 """Log lines at level ERROR, and exceptions that end calls: expected only where the simulated disk failed.
 
 A StorageFailure is expected where a `MemoryDiskFailure` is in its chain of causes, that is where the disk really
-refused that very write, and in a host that is stopping, whose stores are being closed. A host without a disk stores in
-an existing cluster: there each StorageFailure is expected, because the network and the brokers fail, and so is
-NOT_COORDINATOR, from one that lost its metadata a moment ago. Everything else that a node logs as an error is a bug,
+refused that very read or write, and in a host that is stopping, whose stores are being closed. A host without a disk
+stores in an existing cluster: there each StorageFailure is expected, because the network and the brokers fail, and so
+is NOT_COORDINATOR, from one that lost its metadata a moment ago. Everything else that a node logs as an error is a bug,
 and fails the run.
 """
 

@@ -1,0 +1,301 @@
+"""Each kind of fault of a disk does what it says to a host, is met in seeds, and shows a bug that only it can show."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kshare_core.errors import StorageFailure
+from kshare_rpc.network import Network
+from kshare_runtime.ports import Environment, KeyValueStore, Write
+from support.simulation.connections import ClientListeners
+from support.simulation.disk_faults import DISK_KINDS
+from support.simulation.faults import FaultKind
+from support.simulation.history import History
+from support.simulation.hosts import Node, SimulatedHost
+from support.simulation.loop import VirtualLoop
+from support.simulation.network import SimulatedFabric
+from support.simulation.plan import draw_plan
+from support.simulation.scenario import SeedRun
+from support.simulation.swarm import FAULT_KINDS
+
+FAMILY = "rows"
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Roles log each fault; the trace says more."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Clerk:
+    """A node with one store. `work` runs in its host when it starts."""
+
+    def __init__(self, environment: Environment, work: Callable[[Clerk], Coroutine[Any, Any, None]]) -> None:
+        self._environment = environment
+        self._work = work
+        self.store: KeyValueStore
+        self.found: list[bytes] = []
+        self.durable: list[bytes] = []
+        self.failed: list[bytes] = []
+
+    async def start(self) -> None:
+        self.store = self._environment.open_store("clerk")
+        self.found = [key for key, _ in self.store.scan(FAMILY, b"")]
+        self._task = asyncio.get_running_loop().create_task(self._work(self))
+
+    async def stop(self, grace_ms: int) -> None:
+        self.store.close()
+
+    def problems(self) -> list[str]:
+        return []
+
+    def begin(self, key: bytes) -> None:
+        def done(failure: StorageFailure | None) -> None:
+            (self.durable if failure is None else self.failed).append(key)
+
+        self.store.begin_write([Write(FAMILY, key, b"value")], done)
+
+
+async def nothing(clerk: Clerk) -> None:
+    return
+
+
+class Run:
+    """One host with a clerk."""
+
+    def __init__(self, seed: int, work: Callable[[Clerk], Coroutine[Any, Any, None]]) -> None:
+        self.loop = VirtualLoop()
+        self.clerks: list[Clerk] = []
+        self.work = work
+        fabric = SimulatedFabric(self.loop, random.Random(seed), History())
+        self.host = SimulatedHost(
+            "clerk-1", seed=str(seed), fabric=fabric, listeners=ClientListeners(fabric), build=self._build
+        )
+        self.conditions = self.host.disk_conditions
+
+    def _build(self, environment: Environment, network: Network, host: SimulatedHost) -> Node:
+        self.clerks.append(Clerk(environment, self.work))
+        return self.clerks[-1]
+
+    def play(self, main: Coroutine[Any, Any, None]) -> None:
+        self.loop.run(main)
+        assert self.loop.problems == [] and self.host.fabric.bugs == []
+
+    async def found_after_restart(self) -> list[bytes]:
+        self.work = nothing
+        await self.host.start()
+        return self.clerks[-1].found
+
+
+KEYS = [b"%03d" % number for number in range(6)]
+
+
+async def begin_all(clerk: Clerk) -> None:
+    for key in KEYS:
+        clerk.begin(key)
+
+
+async def write_each(clerk: Clerk) -> None:
+    """Several writes in one step, and a step between two of those."""
+    for first, second in zip(KEYS[::2], KEYS[1::2], strict=True):
+        for key in (first, second):
+            clerk.store.write([Write(FAMILY, key, b"value"), Write(FAMILY, key + b"+", b"value")])
+            clerk.durable.append(key)
+        await asyncio.sleep(0)
+
+
+def test_a_power_cut_leaves_some_of_the_begun_writes_from_the_first() -> None:
+    lengths = set()
+    for seed in range(40):
+        run = Run(seed, begin_all)
+
+        async def main(run: Run = run) -> None:
+            run.host.disk.holds_syncs = True
+            await run.host.start()
+            await asyncio.sleep(1)
+            assert run.clerks[0].durable == []
+            run.host.crash()
+            run.host.disk.holds_syncs = False
+            found = await run.found_after_restart()
+            assert found == KEYS[: len(found)]
+            lengths.add(len(found))
+
+        run.play(main())
+    assert {0, len(KEYS)} < lengths
+
+
+def test_a_write_that_was_answered_as_failed_may_be_found_after_a_crash_and_not_after_mending() -> None:
+    lengths = set()
+    for seed in range(40):
+        run = Run(seed, begin_all)
+
+        async def main(run: Run = run, seed: int = seed) -> None:
+            run.host.disk.fail_next_syncs(1)
+            await run.host.start()
+            await asyncio.sleep(1)
+            assert run.clerks[0].failed == KEYS
+            assert list(run.clerks[0].store.scan(FAMILY, b"")) == []
+            if seed % 2:
+                store = run.clerks[0].store
+                assert store.mend()  # type: ignore[attr-defined]
+            run.host.crash()
+            found = await run.found_after_restart()
+            assert found == KEYS[: len(found)]
+            assert not (seed % 2 and found)
+            lengths.add(len(found))
+
+        run.play(main())
+    assert {0, len(KEYS)} < lengths
+
+
+def test_a_host_dies_between_any_two_writes_and_the_rest_of_its_step_does_not_run() -> None:
+    seen = set()
+    for seed in range(8):
+        for number in range(1, len(KEYS) + 1):
+            run = Run(seed, write_each)
+
+            async def main(run: Run = run, number: int = number) -> None:
+                run.conditions.die_at_write(number)
+                await run.host.start()
+                await asyncio.sleep(1)
+                assert not run.host.running and run.conditions.death_count == 1
+                durable = run.clerks[0].durable
+                assert durable == KEYS[: number - 1]
+                rows = await run.found_after_restart()
+                whole = [row for row in rows if row in KEYS]
+                assert rows == sorted([*whole, *[key + b"+" for key in whole]]), "each write is there as a whole"
+                assert whole in (KEYS[: number - 1], KEYS[:number])
+                seen.add((number, len(whole) == number))
+
+            run.play(main())
+    assert len(seen) == 2 * len(KEYS)
+
+
+def test_a_host_dies_before_any_step() -> None:
+    async def steps(clerk: Clerk) -> None:
+        for key in KEYS:
+            await asyncio.sleep(0)
+            clerk.durable.append(key)
+
+    counts = []
+    for number in range(1, 9):
+        run = Run(1, steps)
+
+        async def main(run: Run = run, number: int = number) -> None:
+            run.host.start()
+            run.conditions.die_at_step(number)
+            await asyncio.sleep(1)
+            assert not run.host.running
+            counts.append(len(run.clerks[0].durable) if run.clerks else -1)
+
+        run.play(main())
+    assert counts == sorted(counts) and {0, 1, 2, 3} <= set(counts)
+
+
+def test_no_sync_of_a_hung_disk_ends_and_a_process_that_waits_for_it_stands_still() -> None:
+    async def begin_and_wait(clerk: Clerk) -> None:
+        clerk.begin(KEYS[0])
+        await asyncio.sleep(1)
+        clerk.failed.append(b"ran on")
+        clerk.store.write([Write(FAMILY, KEYS[1], b"value")])
+        await asyncio.sleep(1)
+        clerk.failed.append(b"ran on behind the write")
+
+    run = Run(1, begin_and_wait)
+
+    async def main() -> None:
+        run.conditions.hang()
+        await run.host.start()
+        await asyncio.sleep(100)
+        assert (run.clerks[0].durable, run.clerks[0].failed) == ([], [b"ran on"])
+        run.conditions.go_on()
+        await asyncio.sleep(3)
+        assert (run.clerks[0].durable, run.clerks[0].failed) == ([KEYS[0]], [b"ran on", b"ran on behind the write"])
+
+    run.play(main())
+
+
+def test_a_slow_disk_delays_each_sync_and_the_process_that_waits_for_one() -> None:
+    times: list[float] = []
+
+    async def wait(clerk: Clerk) -> None:
+        clerk.store.write([Write(FAMILY, KEYS[0], b"value")])
+        await asyncio.sleep(0)
+        times.append(asyncio.get_running_loop().time())
+
+    run = Run(1, wait)
+
+    async def main() -> None:
+        run.conditions.slow_sync_s = 2.0
+        await run.host.start()
+        await asyncio.sleep(9)
+
+    run.play(main())
+    assert len(times) == 1 and 2.0 <= times[0] < 2.1
+
+
+def test_a_full_disk_refuses_writes_and_ends_begun_ones() -> None:
+    async def begin_and_write(clerk: Clerk) -> None:
+        clerk.begin(KEYS[0])
+        run.host.disk.is_full = True
+        with pytest.raises(StorageFailure, match="No space left on device"):
+            clerk.begin(KEYS[1])
+
+    run = Run(1, begin_and_write)
+
+    async def main() -> None:
+        await run.host.start()
+        await asyncio.sleep(1)
+        assert run.clerks[0].durable == [KEYS[0]]
+        assert not run.clerks[0].store.mend()  # type: ignore[attr-defined]
+        run.host.disk.is_full = False
+        assert run.clerks[0].store.mend()  # type: ignore[attr-defined]
+        run.host.crash()
+        assert await run.found_after_restart() in ([KEYS[0]], KEYS[:2])
+
+    run.play(main())
+
+
+def test_reads_fail_or_return_a_wrong_bit() -> None:
+    run = Run(1, nothing)
+
+    async def main() -> None:
+        await run.host.start()
+        store = run.clerks[0].store
+        store.write([Write(FAMILY, key, b"value") for key in KEYS])
+        run.conditions.failing_reads = 1.0
+        with pytest.raises(StorageFailure, match="Input/output error"):
+            store.get(FAMILY, KEYS[0])
+        with pytest.raises(StorageFailure, match="Input/output error"):
+            list(store.scan(FAMILY, b""))
+        run.conditions.failing_reads, run.conditions.flipping_reads = 0.0, 1.0
+        for _, value in store.scan(FAMILY, b""):
+            wrong = int.from_bytes(value, "big") ^ int.from_bytes(b"value", "big")
+            assert wrong.bit_count() == 1
+        run.conditions.flipping_reads = 0.0
+        assert {value for _, value in store.scan(FAMILY, b"")} == {b"value"}, "the disk itself has the right bits"
+
+    run.play(main())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DISK_KINDS if kind.weight], ids=lambda kind: kind.name)
+def test_a_kind_is_met_and_breaks_no_rule(kind: FaultKind) -> None:
+    others = tuple(other.name for other in FAULT_KINDS if other.name != kind.name)
+    met = 0
+    for seed in range(1, 4):
+        run = SeedRun(replace(draw_plan(seed), fault_count=8, records=100, fault_kinds_off=others))
+        outcome = run.run()
+        assert not outcome.failed, outcome.report()
+        met += run.injector.met[kind.name]
+        if met:
+            return
+    raise AssertionError(f"{kind.name} was drawn, and never acted")

@@ -1,0 +1,192 @@
+"""The disk of one simulated host: how long it takes, what it does wrong, and where its host dies while it writes.
+
+The module's text of `kshare_runtime.memory_store` says which faults of a disk reach a role through RocksDB.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk, MemoryDiskFailure
+from support.simulation.loop import HostDied, Incarnation, VirtualLoop
+from support.simulation.network import in_no_host
+
+SLOW_SYNC_PROBABILITY = 0.02
+
+
+class DiskOwner(Protocol):
+    """The host with the disk."""
+
+    name: str
+    disk: MemoryDisk
+    incarnation: Incarnation | None
+
+    @property
+    def loop(self) -> VirtualLoop: ...
+
+    def crash(self, *, silent: bool = False) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class HostDisk(DiskEvents):
+    """The conditions of one disk; faults set them.
+
+    `delays` draws how long syncs take; `randomness` is for what happens only with faults.
+    """
+
+    def __init__(self, delays: random.Random, randomness: random.Random, host: DiskOwner) -> None:
+        self._delays = delays
+        self._random = randomness
+        self._host = host
+        self.failing_reads = 0.0
+        """The probability that a read of a row fails."""
+        self.flipping_reads = 0.0
+        """The probability that a read of a row returns one bit that is wrong."""
+        self.slow_sync_s = 0.0
+        """How much longer each sync takes."""
+        self.is_hung = False
+        """Whether no sync ends."""
+        self.failed_read_count = 0
+        self.flipped_count = 0
+        self.delayed_count = 0
+        self.kept_count = 0
+        """Begun writes that a crash left."""
+        self.lost_count = 0
+        """Begun writes that a crash undid."""
+        self.found_count = 0
+        """Writes that were answered as failed, and were found after a crash."""
+        self.death_count = 0
+        """How often the host died between two writes or two steps."""
+        self._countdown: Callable[[bool], bool] | None = None
+
+    # How long it takes
+
+    def sync_delay_s(self) -> float:
+        """A millisecond or so, and now and then as long as on a disk that others keep busy."""
+        slowest_s = 0.5 if self._delays.random() < SLOW_SYNC_PROBABILITY else 0.003
+        delay_s = self._delays.uniform(0.0001, slowest_s)
+        self.delayed_count += self.slow_sync_s > 0
+        return delay_s + self.slow_sync_s
+
+    def process_waits(self) -> None:
+        """The process stands still. It does so behind this step, whose messages may leave before: they could have left
+        after the sync, and the process could have been stopped then."""
+        if self.is_hung:
+            self.delayed_count += 1
+            self._host.pause()
+        elif self.slow_sync_s:
+            self.delayed_count += 1
+            self._host.pause()
+            loop = self._host.loop
+            in_no_host(loop, loop.time() + self.slow_sync_s, self._go_on, self._host.incarnation)
+
+    def _go_on(self, incarnation: Incarnation | None) -> None:
+        if self._host.incarnation is incarnation and not self.is_hung:
+            self._host.resume()
+
+    def hang(self) -> None:
+        """From now on no sync ends."""
+        self.is_hung = self._host.disk.holds_syncs = True
+
+    def go_on(self) -> None:
+        """Ends `hang`: a process that stood still for it runs again, and its begun writes become durable."""
+        if not self.is_hung:
+            return
+        self.is_hung = False
+        incarnation = self._host.incarnation
+        if incarnation is None:
+            self._host.disk.holds_syncs = False
+        else:
+            self._host.resume()
+            self._host.loop.run_in(incarnation, self._host.disk.release_syncs)
+
+    # What it does wrong
+
+    def value_read(self, family: str, key: bytes, value: bytes) -> bytes:
+        if self.failing_reads and self._random.random() < self.failing_reads:
+            self.failed_read_count += 1
+            raise MemoryDiskFailure(f"cannot read {key.hex()} of {family}: Input/output error")
+        if value and self.flipping_reads and self._random.random() < self.flipping_reads:
+            self.flipped_count += 1
+            if self._host.incarnation is not None:
+                self._host.incarnation.has_read_damage = True
+            return with_flipped_bit(value, self._random.randrange(8 * len(value)))
+        return value
+
+    def begun_writes_kept(self, count: int) -> int:
+        """After `kill -9` all are left; a power cut leaves a part of them, or nothing."""
+        kept = self._random.choice((0, count, count, self._random.randint(0, count)))
+        self.kept_count += kept
+        self.lost_count += count - kept
+        return kept
+
+    def failed_writes_found(self, count: int) -> int:
+        found = self._random.randint(0, count)
+        self.found_count += found
+        return found
+
+    # Where the host dies
+
+    def die_at_write(self, writes: int) -> None:
+        """The host dies at this write from now, before it or behind it, and the rest of the step does not run."""
+        left, is_behind = writes, self._random.random() < 0.5
+
+        def is_now(behind: bool) -> bool:
+            nonlocal left
+            left -= behind == is_behind
+            return left == 0
+
+        self._countdown = is_now
+
+    def die_at_step(self, steps: int) -> None:
+        """The host dies before this step from now."""
+        incarnation, left = self._host.incarnation, steps
+        if incarnation is None:
+            return
+
+        def count() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.death_count += 1
+                self._host.crash()
+
+        incarnation.before_step = count
+
+    def live_on(self) -> None:
+        """Takes `die_at_write` and `die_at_step` back."""
+        self._countdown = None
+        if self._host.incarnation is not None:
+            self._host.incarnation.before_step = None
+
+    def write_begins(self) -> None:
+        self._die_if_asked(False)
+
+    def write_applied(self) -> None:
+        self._die_if_asked(True)
+
+    def _die_if_asked(self, behind: bool) -> None:
+        if self._countdown is not None and self._countdown(behind):
+            self._countdown = None
+            self.death_count += 1
+            self._host.crash()
+            raise HostDied(self._host.name)
+
+    # Its end
+
+    def heal(self) -> None:
+        """All of it is over."""
+        self.failing_reads = self.flipping_reads = self.slow_sync_s = 0.0
+        self.live_on()
+        self.go_on()
+
+
+def with_flipped_bit(value: bytes, bit: int) -> bytes:
+    changed = bytearray(value)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
