@@ -400,6 +400,17 @@ def test_a_deleted_topic_ends_waits_and_writes() -> None:
     run(test)
 
 
+def test_a_malformed_acknowledgement_is_an_invalid_request_although_nothing_is_loaded() -> None:
+    async def test() -> None:
+        leader = ready()
+        assert await leader.acknowledge("m1", 0, 9, ACCEPT) == ErrorCode.INVALID_RECORD_STATE
+        assert await leader.acknowledge("m1", 9, 0, ACCEPT) == ErrorCode.INVALID_REQUEST
+        assert await leader.acknowledge("m1", 0, 9, bytes([7])) == ErrorCode.INVALID_REQUEST
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_new_leader_epoch_reads_the_state_anew() -> None:
     async def test() -> None:
         leader = ready()

@@ -2,7 +2,8 @@
 
 All share-partitions of the request are changed first, then all their writes are awaited, so that the writes travel
 together. An answer without error means that the state is durable. A share-partition that is not in memory has no
-acquired records, so its acknowledgements are INVALID_RECORD_STATE. The answer has every partition of the request.
+acquired records, so its acknowledgements are INVALID_RECORD_STATE, unless they are malformed: those are INVALID_REQUEST
+whatever the state is. The answer has every partition of the request.
 
 The gateway checks session epochs. ShareFetch uses the same code for the acknowledgements that it carries.
 """
@@ -10,12 +11,12 @@ The gateway checks session epochs. ShareFetch uses the same code for the acknowl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
-from kshare_leader.machine.acknowledgement import AcknowledgementBatch
+from kshare_leader.machine.acknowledgement import AcknowledgementBatch, check_batches
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.share.directory import SharePartitionDirectory
@@ -40,20 +41,29 @@ def begin_acknowledgement(
     delivered_fetch_number: int,
 ) -> Acknowledged:
     """Applies the acknowledgements of one share-partition, without waiting."""
+    translated = [
+        AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types) for batch in batches
+    ]
     try:
         directory.check_leadership(key.topic_partition)
         served = directory.find(key)
         if served is None:
             text = f"nothing of share-partition {key} is acquired"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
-        translated = [
-            AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types) for batch in batches
-        ]
         return served.acknowledge(
             owner, translated, is_renew_ack=is_renew_ack, delivered_fetch_number=delivered_fetch_number
         )
     except KafkaError as error:
-        return error
+        return _refusal(error, translated, is_renew_ack=is_renew_ack)
+
+
+def _refusal(error: KafkaError, batches: Sequence[AcknowledgementBatch], *, is_renew_ack: bool) -> KafkaError:
+    """`error`, or INVALID_REQUEST where a batch is malformed: Kafka validates batches before it looks for records."""
+    try:
+        check_batches(batches, renew_allowed=is_renew_ack)
+    except KafkaError as malformed:
+        return malformed
+    return error
 
 
 async def end_of(acknowledged: Acknowledged) -> KafkaError | None:
