@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import random
+from collections.abc import Coroutine, Mapping, Sequence
 
+from support.simulation.administration import Administrator
 from support.simulation.cluster import Cluster
 from support.simulation.consumer_groups import ConsumerGroups
 from support.simulation.evidence import Violation
+from support.simulation.kafka_clients.forger import Forger
+from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.session import TopicMetadata
 from support.simulation.operators import Operator
-from support.simulation.plan import CONSUMER_GROUPS, MOVES, SCALING, Plan
+from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS, FORGERIES, MOVES, SCALING, STALLS, Plan
 
 FINISHED_WITHIN_S = 300.0
 
@@ -23,9 +27,12 @@ class Activities:
 
     def __init__(self, cluster: Cluster, plan: Plan, topic: str) -> None:
         self._plan = plan
+        self._cluster = cluster
+        self._topic = topic
         self._loop = cluster.loop
         self.operator = Operator(cluster, plan.seed)
         self.consumer_groups = ConsumerGroups(cluster, topic, plan.partitions, plan.seed)
+        self.administrator = Administrator(cluster, topic, plan.partitions, plan.group_configs(""), plan.seed)
         self._lasting: list[asyncio.Task[None]] = []
         """Until the faults end."""
         self._ending: list[asyncio.Task[None]] = []
@@ -39,7 +46,8 @@ class Activities:
         """Whether no leader of a partition changes by them."""
         return MOVES not in self and SCALING not in self
 
-    def begin(self, metadata: TopicMetadata) -> None:
+    def begin(self, metadata: TopicMetadata, members: Mapping[str, Sequence[ShareMember]]) -> None:
+        """`members` are those of the share groups, whenever it is looked at."""
         if MOVES in self:
             self._lasting.append(self._task(self.operator.move_at_random(), MOVES))
         if SCALING in self:
@@ -47,6 +55,22 @@ class Activities:
         if CONSUMER_GROUPS in self:
             self.consumer_groups.start(metadata)
             self._lasting.append(self._task(self.consumer_groups.disturb(), CONSUMER_GROUPS))
+
+        if ADMINISTRATION in self:
+            self._lasting.append(self._task(self.administrator.administer(metadata), ADMINISTRATION))
+        if FORGERIES in self:
+            forger = Forger(self._cluster.client("forger"), self._topic, metadata, self._plan.partitions)
+            self._lasting.append(self._task(forger.forge_at_random(members), FORGERIES))
+        if STALLS in self:
+            self._lasting.append(self._task(self._stall_members(members), STALLS))
+
+    async def _stall_members(self, members: Mapping[str, Sequence[ShareMember]]) -> None:
+        """Until it is cancelled: one member after the other stops working for a while, with all that it holds."""
+        draw = random.Random(f"{self._plan.seed}/stalls")
+        while True:
+            await asyncio.sleep(1 + 6 * draw.random())
+            member = draw.choice([member for of_group in members.values() for member in of_group])
+            await member.stall(draw.choice((0.5, 1.0, 2.0)) * self._plan.lock_duration_ms / 1000)
 
     def _task(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         return self._loop.create_task(work, name=name)
@@ -60,10 +84,10 @@ class Activities:
 
     async def finished(self) -> list[Violation]:
         """When the members of share groups are done; what is late then."""
-        if CONSUMER_GROUPS not in self:
-            return []
-        late = await self.consumer_groups.go_on()
-        await self.consumer_groups.finish()
+        late = await self.administrator.check()
+        if CONSUMER_GROUPS in self:
+            late.extend(await self.consumer_groups.go_on())
+            await self.consumer_groups.finish()
         return late
 
 

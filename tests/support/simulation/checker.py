@@ -18,7 +18,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
 from support.simulation.evidence import NEVER, Evidence, Expectations, RecordKey, Sent, Violation
 from support.simulation.history import Acquired, Delivered, History, StateWritten, describe
-from support.simulation.rules.acknowledgements import errors_took_no_effect
+from support.simulation.rules.acknowledgements import errors_took_no_effect, forgeries_are_refused
 from support.simulation.rules.committed_offsets import committed_offsets_survive
 from support.simulation.rules.dead_letters import dead_letters_are_what_was_given_up
 from support.simulation.rules.holders import HolderRules
@@ -47,6 +47,7 @@ class Checker:
             nothing_deleted_comes_back(evidence),
             self._nothing_skipped(),
             errors_took_no_effect(evidence),
+            forgeries_are_refused(evidence),
             dead_letters_are_what_was_given_up(evidence),
             committed_offsets_survive(evidence),
             self._accepted_once(),
@@ -162,6 +163,8 @@ class Checker:
             if event.start_offset == -1:
                 newest[event.group, event.partition] = event._replace(start_offset=known_start)
             for name in ("state_epoch", "leader_epoch", "start_offset"):
+                if name == "start_offset" and event.state_epoch > before.state_epoch:
+                    continue  # an administrator altered it
                 old, new = getattr(before, name), getattr(event, name)
                 if new < old and new != -1:
                     text = f"{event.group}/{event.partition}: {name} {old} was followed by {new}"

@@ -263,6 +263,18 @@ class StateWritten(NamedTuple):
     call: int = 0
 
 
+class ForgeryAnswered(NamedTuple):
+    """An acknowledgement of records that its sender was never given was sent at `sent_at`, and answered so."""
+
+    time: float
+    sent_at: float
+    group: str
+    member: str
+    partition: int
+    run: Run
+    error_code: int
+
+
 class CommitSent(NamedTuple):
     """A member of a consumer group commits an offset. `is_forged`: by one that may not, with an offset of no one's."""
 
@@ -323,6 +335,7 @@ Event = (
     | GatewaysSeen
     | PartitionTaken
     | StateWritten
+    | ForgeryAnswered
     | CommitSent
     | CommitAnswered
     | CommittedRead

@@ -10,8 +10,11 @@ from support.simulation.cluster import EMBEDDED, KAFKA, Shape
 MOVES = "moves of partitions"
 SCALING = "nodes join and leave"
 CONSUMER_GROUPS = "consumer groups"
+FORGERIES = "forged requests"
+STALLS = "members that stall or vanish"
+ADMINISTRATION = "administration"
 
-ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS)
+ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS, FORGERIES, STALLS, ADMINISTRATION)
 """What others than producers and members of share groups may do while the faults last."""
 
 
@@ -165,7 +168,12 @@ def draw_roles(seed: int, shape: Shape) -> Shape:
         coordinators=draw.choice((1, 2, 3, 3)) if has_etcd else 1,
         leaders=draw.choice((1, 2, 2, 3)),
         gateways=draw.choice((1, 2, 3)),
-        configs={**shape.configs, "kshare.coordinator.lease.ms": draw.choice(("2000", "5000"))},
+        configs={
+            **shape.configs,
+            "kshare.coordinator.lease.ms": draw.choice(("2000", "5000")),
+            "group.share.min.session.timeout.ms": "6000",
+            "group.share.session.timeout.ms": draw.choice(("6000", "45000")),
+        },
     )
 
 

@@ -32,7 +32,7 @@ from support.simulation.kafka_clients.transactional_producer import Transactiona
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
-from support.simulation.plan import Plan, dead_letter_topic
+from support.simulation.plan import STALLS, Plan, dead_letter_topic
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, fault_kinds_of, members_behaviour
@@ -177,7 +177,7 @@ class SeedRun:
             disturbing.append(self.loop.create_task(self._churn(), name="churn"))
         if self.plan.deletes_records:
             disturbing.append(self.loop.create_task(self._delete_records(), name="deleting"))
-        self.activities.begin(metadata)
+        self.activities.begin(metadata, self.members)
         await self._let_faults_happen()
         await stopped(disturbing)
         await self.activities.end()
@@ -272,7 +272,9 @@ class SeedRun:
             members = self.members[group]
             member = self.random.choice(members)
             members.remove(member)
-            if self.random.random() < 0.6:
+            if STALLS in self.activities and self.random.random() < 0.3:
+                member.vanish()
+            elif self.random.random() < 0.6:
                 member.crash()
             else:
                 await member.leave()

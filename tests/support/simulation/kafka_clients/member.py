@@ -127,6 +127,7 @@ class ShareMember:
         self._session_tasks: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.running = False
+        self._stalled_until = 0.0
 
     def start(self) -> None:
         self.running = True
@@ -144,6 +145,30 @@ class ShareMember:
         for address in self._sessions:
             self._end_holds(address, "the member died")
         self._client.cut_all()
+
+    def vanish(self) -> None:
+        """Its machine is gone from the network: no connection is closed, and nobody is told."""
+        self._stop_tasks()
+        for address in self._sessions:
+            self._end_holds(address, "the member vanished")
+
+    async def stall(self, seconds: float) -> None:
+        """It neither fetches nor acknowledges nor heartbeats for so long, with all that it holds; then it goes on."""
+        self._client.note(f"stalls for {seconds} s")
+        self._stalled_until = self._client.now() + seconds
+        await asyncio.sleep(seconds)
+
+    async def _after_stall(self) -> None:
+        while self._client.now() < self._stalled_until:
+            await asyncio.sleep(self._stalled_until - self._client.now())
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def session_addresses(self) -> list[str]:
+        """Gateways at which it has a share session."""
+        return [address for address, session in self._sessions.items() if session.epoch > 0]
 
     async def leave(self) -> None:
         """Closes its sessions (which releases what it holds) and leaves the group."""
@@ -178,6 +203,7 @@ class ShareMember:
         client = self._client
         interval_s = 1.0
         while self.running:  # a cancellation alone may be lost in wait_for
+            await self._after_stall()
             joining = self._epoch == 0
             request = ShareGroupHeartbeatRequest(
                 group_id=self.group,
@@ -243,6 +269,7 @@ class ShareMember:
     async def _session_loop(self, session: _Session) -> None:
         client = self._client
         while self.running:  # a cancellation alone may be lost in wait_for
+            await self._after_stall()
             wanted = self._wanted(session)
             if not wanted and not session.partitions and not session.pending:
                 await asyncio.sleep(RETRY_S)

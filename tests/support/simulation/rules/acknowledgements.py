@@ -1,15 +1,15 @@
-"""The rule of answers to acknowledgements: an answer with an error means that the acknowledgement took no effect.
+"""Rules of answers to acknowledgements: an error means that it took no effect, and a forged one has no success.
 
-It holds in orderly histories only: nodes are stopped, drained and started, and partitions move, but nothing crashes, is
-cut off or times out. After a crash an error may stand for an outcome that nobody knows.
+The first holds in orderly histories only: nodes are stopped, drained and started, and partitions move, but nothing
+crashes, is cut off or times out. After a crash an error may stand for an outcome that nobody knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from support.simulation.evidence import ENDS, Evidence, Violation
-from support.simulation.history import describe
+from support.simulation.evidence import ENDS, Evidence, RecordKey, Violation
+from support.simulation.history import ForgeryAnswered, StateWritten, describe
 
 
 def errors_took_no_effect(evidence: Evidence) -> Iterator[Violation]:
@@ -26,3 +26,20 @@ def errors_took_no_effect(evidence: Evidence) -> Iterator[Violation]:
         if evidence.highest_count(key) < evidence.expected.delivery_count_limit:
             text = f"it came to its end, but {describe(ends[-1].event)} was answered with {ends[-1].answer}"
             yield evidence.violation("answered with an error, and took effect", key, text)
+
+
+def forgeries_are_refused(evidence: Evidence) -> Iterator[Violation]:
+    """An acknowledgement of records that its sender does not hold succeeds only for what is below the start offset.
+
+    There nothing is left to acknowledge, as in Kafka: records that the group has done with, and deleted ones.
+    """
+    starts: dict[tuple[str, int], int] = {}
+    for event in evidence.events:
+        if isinstance(event, StateWritten):
+            place = (event.group, event.partition)
+            starts[place] = max(starts.get(place, -1), event.start_offset)
+        elif isinstance(event, ForgeryAnswered) and not event.error_code:
+            last = event.run[1]
+            key = RecordKey(event.group, event.partition, last)
+            if last >= starts.get((event.group, event.partition), -1) and not evidence.may_be_deleted(key, event.time):
+                yield evidence.violation("a forged acknowledgement was taken", key, describe(event))

@@ -1,0 +1,179 @@
+"""The administrator of a history: share groups of its own, with all that can be done to them, and topics.
+
+It says at once where an answer and what it finds do not fit. Each group lives a life: its configs are set, a member
+joins and leaves, its offsets are altered, and they or the whole group are deleted. A request with an unknown outcome
+ends the life, because it may still take effect later; `check` looks at each group and topic again after the faults,
+where both outcomes are right then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kshare_core.errors import ErrorCode
+from support.simulation.cluster import Cluster
+from support.simulation.evidence import Violation
+from support.simulation.kafka_clients.admin import EARLIEST, LATEST, Admin
+from support.simulation.kafka_clients.session import TopicMetadata
+from support.simulation.kafka_clients.share_group_admin import ABSENT, ShareGroupAdmin
+from support.simulation.kafka_clients.short_lived_member import ShortLivedMember
+
+RETRY_S = 0.5
+MEMBER_IS_KNOWN_S = 5.0
+"""Less than any session timeout of a history: a member that was heard of so recently is there."""
+HIGHEST_OFFSET = 100
+RESET = "share.auto.offset.reset"
+
+Offsets = Sequence[int]
+Found = TypeVar("Found")
+
+
+class OutcomeUnknown(Exception):
+    """The group must be left alone from now on."""
+
+
+class Administrator:
+    """See the module's text."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: int, group_configs: Mapping[str, str], seed: object
+    ) -> None:
+        self._client = cluster.client("administrator")
+        self._admin = Admin(self._client)
+        self._shares = ShareGroupAdmin(self._client, topic)
+        self._topic = topic
+        self._partitions = partitions
+        self._group_configs = group_configs
+        self._random = random.Random(f"{seed}/administration")
+        self._possible: dict[str, list[Offsets]] = {}
+        """Start offsets that each group may have; the last ones are those that are expected."""
+        self._topics: dict[str, bool | None] = {}
+        """Whether each topic exists; None: it may."""
+        self.lives = 0
+        """Of groups that came to their planned end."""
+
+    async def administer(self, metadata: TopicMetadata) -> None:
+        """Until it is cancelled."""
+        number = 0
+        while True:
+            number += 1
+            await asyncio.sleep(3 * self._random.random())
+            await self._change_topic(f"made-{number}")
+            try:
+                await self._live(f"administered-{number}", metadata)
+                self.lives += 1
+            except OutcomeUnknown as reason:
+                self._client.note(f"administered-{number} is left alone: {reason}")
+
+    # One life of a group
+
+    async def _live(self, group: str, metadata: TopicMetadata) -> None:
+        member = ShortLivedMember(self._client, group, self._topic, metadata.topic_id)
+        reset = self._random.choice(("earliest", "latest"))
+        await self._admin.set_group_configs(group, {**self._group_configs, RESET: reset})
+        await self._expect_config(group, reset)
+        try:
+            await member.heartbeat()
+            await self._initialize(group, member, reset)
+            await self._be_refused(group, member)
+        finally:
+            await member.leave()
+        for _ in range(self._random.choice((1, 2))):
+            offsets = {index: self._random.randrange(HIGHEST_OFFSET) for index in range(self._partitions)}
+            await self._change(group, list(offsets.values()), lambda: self._shares.alter(group, offsets))  # noqa: B023
+        end = self._random.choice((self._shares.delete_offsets, self._shares.delete_group))
+        await self._change(group, [ABSENT] * self._partitions, lambda: end(group))
+
+    async def _expect_config(self, group: str, reset: str) -> None:
+        found = await self._persistently(lambda: self._shares.group_config(group, RESET))
+        if found != reset:
+            self._client.bug(f"{RESET} of {group} was set to {reset}, and it is {found}")
+
+    async def _initialize(self, group: str, member: ShortLivedMember, reset: str) -> None:
+        """A new share-partition starts where share.auto.offset.reset says."""
+        partition = self._random.randrange(self._partitions)
+        timestamp = EARLIEST if reset == "earliest" else LATEST
+        lowest = await self._admin.offset(self._topic, partition, timestamp)
+        found = ABSENT
+        while found == ABSENT:
+            await asyncio.sleep(RETRY_S)
+            await member.heartbeat()
+            await member.fetch_once(partition)
+            offsets = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))
+            found = offsets[partition]
+        highest = await self._admin.offset(self._topic, partition, timestamp)
+        if not lowest <= found <= highest:
+            text = f"{group}/{partition} starts at {found} with {RESET}={reset}; that was {lowest} to {highest}"
+            self._client.bug(text)
+
+    async def _be_refused(self, group: str, member: ShortLivedMember) -> None:
+        """Nothing of this is allowed while the group has a member."""
+        requests: list[Callable[[], Awaitable[int | None]]] = [
+            lambda: self._shares.alter(group, {0: 0}),
+            lambda: self._shares.delete_offsets(group),
+            lambda: self._shares.delete_group(group),
+        ]
+        await member.heartbeat()
+        code = await self._random.choice(requests)()
+        if code is None or self._client.now() > member.heard_of_at + MEMBER_IS_KNOWN_S:
+            raise OutcomeUnknown("its member may have been removed meanwhile")
+        if code != ErrorCode.NON_EMPTY_GROUP:
+            self._client.bug(f"a request about {group}, which has a member, was answered with {ErrorCode(code).name}")
+
+    async def _change(self, group: str, expected: Offsets, ask: Callable[[], Awaitable[int | None]]) -> None:
+        """A change that must succeed; then it is there."""
+        self._possible.setdefault(group, []).append(expected)
+        code = await ask()
+        if code is None:
+            raise OutcomeUnknown("a request was not answered")
+        if code:
+            self._client.bug(f"a change of {group} was refused with {ErrorCode(code).name}")
+            raise OutcomeUnknown("a request was refused")
+        self._possible[group] = [expected]
+        found = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))
+        if list(found) != list(expected):
+            self._client.bug(f"the start offsets of {group} became {expected}, and {found} are there")
+
+    async def _persistently(self, ask: Callable[[], Awaitable[Found | None]]) -> Found:
+        while (found := await ask()) is None:
+            await asyncio.sleep(RETRY_S)
+        return found
+
+    # Topics
+
+    async def _change_topic(self, name: str) -> None:
+        self._topics[name] = None
+        code = await self._shares.create_topic(name, self._random.choice((1, 3)))
+        if code is None:
+            return
+        if code:
+            self._client.bug(f"topic {name} was refused with {ErrorCode(code).name}")
+            return
+        self._topics[name] = True
+        if self._random.random() < 0.5:
+            self._topics[name] = None
+            code = await self._shares.delete_topic(name)
+            if code is not None:
+                self._topics[name] = bool(code)
+            if code:
+                self._client.bug(f"the deletion of topic {name} was refused with {ErrorCode(code).name}")
+
+    # After the faults
+
+    async def check(self) -> list[Violation]:
+        """What is not as it was confirmed."""
+        found: list[Violation] = []
+        for group, possible in self._possible.items():
+            offsets = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))  # noqa: B023
+            if len(possible) == 1 and list(offsets) != list(possible[0]):
+                text = f"the start offsets of {group} were confirmed as {possible[0]}, and are {offsets}"
+                found.append(Violation("administration was lost", text))
+        for name, exists in self._topics.items():
+            count = await self._admin.partition_count(name)
+            if exists is not None and bool(count) != exists:
+                text = f"topic {name} {'is not' if exists else 'is'} there, other than was confirmed"
+                found.append(Violation("administration was lost", text))
+        return found
