@@ -17,7 +17,7 @@ from itertools import islice
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
 from kshare_rpc.network import CallFailed
-from support.simulation.activities import Activities, stopped
+from support.simulation.activities.activities import Activities, stopped
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
 from support.simulation.evidence import DeadLetter, RecordKey

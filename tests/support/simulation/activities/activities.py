@@ -9,14 +9,14 @@ import asyncio
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 
-from support.simulation.administration import Administrator
+from support.simulation.activities.administration import Administrator
+from support.simulation.activities.consumer_groups import ConsumerGroups
+from support.simulation.activities.operators import Operator
 from support.simulation.cluster import Cluster
-from support.simulation.consumer_groups import ConsumerGroups
 from support.simulation.evidence import Violation
 from support.simulation.kafka_clients.forger import Forger
 from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.session import TopicMetadata
-from support.simulation.operators import Operator
 from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS, FORGERIES, MOVES, SCALING, STALLS, Plan
 
 FINISHED_WITHIN_S = 300.0
