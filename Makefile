@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate soak protos format docs
 
 setup: $(STAMP)
 
@@ -136,6 +136,11 @@ bench-heartbeats: setup
 # The share-partition machine against its naive model, 100,000 steps.
 model-slow: setup
 	$(BIN)/python -m pytest --hypothesis-profile slow tests/model/leader/share
+
+# Hours of mixed load with a fault every 20 s, and an account of every record: make soak HOURS=2. Plots: build/soak.html.
+HOURS ?= 2
+soak: setup
+	PYTHONPATH=tests $(BIN)/python -m soak --hours $(HOURS) $(SOAK)
 
 # Many seeds of the simulation: make simulate SIMULATE="--seeds 1000"
 simulate: setup

@@ -1,0 +1,131 @@
+"""Runs a soak: `make soak HOURS=2`. Exits 1 where a record is lost or redelivered, or memory or descriptors grow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.processor_time import machine_ticks, stolen_share
+from benchmarks.report import ROOT, description_of_run
+from soak.faults import Faults
+from soak.load import Load
+from soak.page import page
+from soak.samples import Watch
+from soak.verdict import Totals, Trend, trends
+from support.clusters.kshare_cluster import KshareCluster
+
+DEFAULT = ROOT / "build" / "soak"
+SAMPLE_INTERVAL_S = 5.0
+DRAIN_TIMEOUT_S = 180.0
+FIRST_FAULT_S = 10.0
+SETTINGS = {"log.retention.check.interval.ms": "60000", "log.initial.task.delay.ms": "10000"}
+
+
+class FaultThread(threading.Thread):
+    """One fault after the other, `interval_s` between the beginnings of two, until `end`."""
+
+    def __init__(self, faults: Faults, interval_s: float) -> None:
+        super().__init__(daemon=True, name="faults")
+        self._faults, self._interval_s = faults, interval_s
+        self._ending = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        due = time.monotonic() + FIRST_FAULT_S
+        try:
+            while not self._ending.wait(max(0.0, due - time.monotonic())):
+                due = time.monotonic() + self._interval_s
+                began_at = time.monotonic()
+                name = self._faults.next()
+                print(f"{datetime.now(UTC):%H:%M:%S} {name} ({time.monotonic() - began_at:.1f} s)", flush=True)
+        except BaseException as failure:
+            self.failure = failure
+
+    def end(self) -> None:
+        """Returns when the fault under way is over; raises what failed."""
+        self._ending.set()
+        self.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+def soak(
+    folder: Path, duration_s: float, *, rate: int, seed: int, fault_interval_s: float
+) -> tuple[Totals, list[Trend], Watch]:
+    """One soak on a fresh folder. AssertionError where the cluster does not come back, or is never drained."""
+    with KshareCluster(folder, SETTINGS) as cluster:
+        faults = Faults(cluster, seed)
+        watch = Watch(cluster)
+        with Load(cluster.bootstrap, rate, seed) as load:
+            load.watch = watch
+            troubling = FaultThread(faults, fault_interval_s)
+            troubling.start()
+            while watch.elapsed_s < duration_s and troubling.failure is None:
+                load.work_for(min(SAMPLE_INTERVAL_S, max(0.1, duration_s - watch.elapsed_s)))
+                sample = watch.look(load.backlog)
+                if len(watch.samples) % 12 == 0:
+                    _tell(sample.at_s, load.backlog, sum(sample.memory_mb.values()))
+            troubling.end()
+            load.drain(DRAIN_TIMEOUT_S)
+            totals = load.totals()
+        totals.faults = dict(faults.done)
+    return totals, trends(watch.samples), watch
+
+
+def _tell(at_s: float, backlog: int, memory_mb: float) -> None:
+    print(f"after {at_s:,.0f} s: backlog {backlog:,}, memory {memory_mb:,.0f} MB", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="soak", description=__doc__)
+    parser.add_argument("--hours", type=float, default=2.0)
+    parser.add_argument("--rate", type=int, default=100, help="records a second of each producer (%(default)s)")
+    parser.add_argument("--fault-interval-s", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the faults; default: the time")
+    parser.add_argument("--output", type=Path, default=DEFAULT, help="without ending: .json and .html (%(default)s)")
+    given = parser.parse_args()
+    began, ticks = datetime.now(UTC), machine_ticks()
+    described = description_of_run(1)
+    del described["rounds"]
+    described |= {
+        "began": f"{began:%Y-%m-%d %H:%M} UTC",
+        "hours": f"{given.hours:g}",
+        "load": f"two producers, {given.rate} records/s each",
+        "faults": f"one every {given.fault_interval_s:g} s, seed {given.seed}",
+    }
+    print("\n".join(f"{name}: {text}" for name, text in described.items()), flush=True)
+    with tempfile.TemporaryDirectory(prefix="kshare-soak-") as folder:
+        totals, found, watch = soak(
+            Path(folder),
+            given.hours * 3600,
+            rate=given.rate,
+            seed=given.seed,
+            fault_interval_s=given.fault_interval_s,
+        )
+    described["stolen"] = f"{stolen_share(ticks, machine_ticks()):.1%} of the processors' time went to other machines"
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    samples = [sample._asdict() for sample in watch.samples]
+    written = {"described": described, "totals": asdict(totals), "growth": [asdict(one) for one in found]}
+    given.output.with_suffix(".json").write_text(json.dumps(written | {"samples": samples}, indent=1))
+    given.output.with_suffix(".html").write_text(page(described, asdict(totals), totals, found, watch.samples, began))
+    return 0 if _told(totals, found) else 1
+
+
+def _told(totals: Totals, found: list[Trend]) -> bool:
+    for name, value in asdict(totals).items():
+        print(f"{name.replace('_', ' ')}: {value}")
+    for one in found:
+        state = ("flat" if one.is_flat else "GROWS") if one.is_measured else "too short to judge"
+        print(f"{one.name}: {one.first:,.1f} to {one.last:,.1f}, noise {one.noise:,.1f}: {state}")
+    return totals.is_sound and all(one.is_flat for one in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What a soak looks at every few seconds: memory and descriptors of every process, disk, and latency."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.processor_time import resident_mb
+from benchmarks.scenarios import percentile
+from support.clusters.kshare_cluster import ROLES, KshareCluster, children_of, command_line
+
+SUPERVISOR = "supervisor"
+
+
+class Sample(NamedTuple):
+    """One look."""
+
+    at_s: float
+    """Since the soak began."""
+    memory_mb: dict[str, float]
+    """By process: the supervisor, and the roles that are running."""
+    descriptors: dict[str, int]
+    disk_mb: float
+    delivered_per_s: float
+    p50_ms: float | None
+    """From the Produce of a record to the worker, of all deliveries since the last look; None without any."""
+    p99_ms: float | None
+    backlog: int
+    """Records sent and not settled yet."""
+
+
+class Watch:
+    """Looks at one cluster. `deliveries` since the last look are given to it."""
+
+    def __init__(self, cluster: KshareCluster) -> None:
+        self._cluster = cluster
+        self._began_at = self._looked_at = time.monotonic()
+        self._waited_s: list[float] = []
+        self.samples: list[Sample] = []
+
+    def delivered(self, waited_s: list[float]) -> None:
+        self._waited_s.extend(waited_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_at
+
+    def look(self, backlog: int) -> Sample:
+        now = time.monotonic()
+        waited, self._waited_s = self._waited_s, []
+        pids = self._processes()
+        sample = Sample(
+            at_s=now - self._began_at,
+            memory_mb={name: _own_memory_mb(pid) for name, pid in pids.items()},
+            descriptors={name: _descriptors(pid) for name, pid in pids.items()},
+            disk_mb=_disk_bytes(self._cluster.data_dir) / 1e6,
+            delivered_per_s=len(waited) / max(now - self._looked_at, 1e-3),
+            p50_ms=percentile(waited, 0.5) * 1000 if waited else None,
+            p99_ms=percentile(waited, 0.99) * 1000 if waited else None,
+            backlog=backlog,
+        )
+        self._looked_at = now
+        self.samples.append(sample)
+        return sample
+
+    def _processes(self) -> dict[str, int]:
+        found = {SUPERVISOR: self._cluster.pid}
+        for child in children_of(self._cluster.pid):
+            words = command_line(child)
+            for role in ROLES:
+                if f"kshare_{role}" in words:
+                    found[role] = child
+        return found
+
+
+def _own_memory_mb(pid: int) -> float:
+    """Of the process alone: children are listed by themselves."""
+    return resident_mb(pid) - sum(resident_mb(child) for child in children_of(pid))
+
+
+def _descriptors(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:  # it ended since it was listed
+        return 0
+
+
+def _disk_bytes(folder: Path) -> int:
+    """What the files take on the disk: a reserved log has its length before it is written."""
+    found = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found += path.stat().st_blocks * 512
+    return found
