@@ -12,6 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable
 import pytest
 
 from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
+from kshare_leader.dead_letters.source_copies import fetch_copies
+from kshare_leader.machine.archiving import ArchivingRun
+from kshare_leader.machine.transitions import ArchivingReason
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OutcomeUnknown, PartitionLog, Refused
 from kshare_upstream.port import NO_LEADER, Upstream
 from kshare_upstream.port import UpstreamPartitionName as Name
@@ -157,6 +161,29 @@ def test_a_new_leader_does_not_know_the_end_of_its_log_at_once() -> None:
         assert len((await probe.log.read(0)).data) < partition.log.size_bytes()
         assert await probe.log.offset_at(LATEST_TIMESTAMP) == 6
         assert [header.base_offset for header in read_headers((await probe.log.read(0)).data)] == list(range(6))
+
+    run_probe(body)
+
+
+def test_a_dead_letter_gets_its_copy_from_a_new_leader_whose_high_watermark_is_behind() -> None:
+    """Seed 880622228 of the kafka engine: the record was taken for lost, and its dead letter had no value."""
+
+    async def body(probe: Probe) -> None:
+        for _ in range(5):
+            await probe.append(b"x")
+        partition = probe.partition
+        while partition.high_watermark > 4:
+            partition.lose_leader()
+            partition.elect(partition.in_sync[1], is_orderly=False)
+        partition.catches_up_at = probe.brokers.loop.time() + 3.0
+        run = ArchivingRun(4, 5, 1, ArchivingReason.REJECTED)
+        covered, copies = await fetch_copies(TopicPartition(b"t" * 16, 0), probe.log, [run], 1 << 20)
+        assert covered == [run]
+        assert [copies.read(offset, 1)[0].base_offset for offset in (4, 5)] == [4, 5]
+        beyond = ArchivingRun(6, 6, 1, ArchivingReason.REJECTED)  # lost with an unclean election, for example
+        covered, copies = await fetch_copies(TopicPartition(b"t" * 16, 0), probe.log, [beyond], 1 << 20)
+        assert covered == [beyond]
+        assert copies.read(6, 1) == []
 
     run_probe(body)
 

@@ -1,6 +1,8 @@
 """Runs many seeds, or one again with a trace; see the package's text.
 
-Exits 1 when a seed failed. The failing seeds are printed as they come, each with the command that replays it.
+The failing seeds are printed as they come, each with the command that replays it; in the end, what the seeds met
+(`coverage`). Exits 1 when a seed failed, or when so many seeds as `coverage.ENOUGH_SEEDS` did not meet all that is
+declared.
 """
 
 from __future__ import annotations
@@ -9,8 +11,12 @@ import argparse
 import logging
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 
-from support.simulation.cluster import EMBEDDED, KAFKA
+from support.simulation import fresh
+from support.simulation.cluster import EMBEDDED, ENGINES
+from support.simulation.coverage import ENOUGH_SEEDS, Counts, not_met, table
 from support.simulation.runner import Result, be_quiet, run_seeds
 from support.simulation.scenario import Outcome, run_seed
 
@@ -28,34 +34,66 @@ def _replay(seed: int, engine: str, *, trace: bool) -> bool:
     return outcome.failed
 
 
+def _options(engine: str, seed: int) -> str:
+    return f"{'' if engine == EMBEDDED else f'--engine {engine} '}--seed {seed}"
+
+
+def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
+    """Whether all is well."""
+    started = time.monotonic()
+    results: list[Result] = []
+    coverage: Counts = Counter()
+    for result in run_seeds(jobs, processes):
+        results.append(result)
+        coverage.update(result.coverage)
+        if result.failed:
+            command = f'make simulate SIMULATE="{_options(result.engine, result.seed)} --trace"'
+            print(f"{result.report}\nagain, at this commit: {command}\n", flush=True)
+    engines = dict.fromkeys(engine for engine, _ in jobs)
+    print(table(coverage, engines))
+    missed = not_met(coverage, engines) if len(results) >= ENOUGH_SEEDS else []
+    for item in missed:
+        print(f"{len(results)} seeds did not meet: {item.table}: {item.name}")
+    failed = sorted(_options(result.engine, result.seed) for result in results if result.failed)
+    print(f"{len(results)} seeds in {time.monotonic() - started:.0f} s; {len(failed)} failed{':' if failed else ''}")
+    for engine in engines:
+        of_engine = [result for result in results if result.engine == engine]
+        print(
+            f"{len(of_engine)} of the {engine} engine, "
+            f"{sum(result.cpu_seconds for result in of_engine) / len(of_engine):.2f} s CPU and "
+            f"{sum(result.virtual_seconds for result in of_engine) / len(of_engine):.0f} virtual seconds each"
+        )
+    for options in failed:
+        print(f"  {options}")
+    return not failed and not missed
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m support.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run (default 200)")
-    parser.add_argument("--first", type=int, default=1, help="the first one (default 1)")
+    parser.add_argument("--first", type=int, help="the first one (default 1; with --fresh from date and commit)")
+    parser.add_argument("--fresh", type=int, metavar="SEEDS", help="so many fresh seeds of both engines")
     parser.add_argument("--processes", type=int, default=2, help="how many at once (default 2)")
     parser.add_argument("--seed", type=int, help="only this one, in this process")
     parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
-    parser.add_argument("--engine", choices=(EMBEDDED, KAFKA), default=EMBEDDED, help="the engine (default embedded)")
+    parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help="the engine (default embedded)")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return int(_replay(options.seed, options.engine, trace=options.trace))
     be_quiet()
-    started = time.monotonic()
-    results: list[Result] = []
-    again = "" if options.engine == EMBEDDED else f" --engine {options.engine}"
-    for result in run_seeds(range(options.first, options.first + options.seeds), options.processes, options.engine):
-        results.append(result)
-        if result.failed:
-            command = f"python -m support.simulation{again} --seed {result.seed} --trace"
-            print(f"{result.report}\nagain: {command}\n", flush=True)
-    failed = sorted(result.seed for result in results if result.failed)
-    print(
-        f"{len(results)} seeds in {time.monotonic() - started:.0f} s "
-        f"({sum(result.cpu_seconds for result in results) / len(results):.2f} s CPU and "
-        f"{sum(result.virtual_seconds for result in results) / len(results):.0f} virtual seconds each); "
-        f"{len(failed)} failed{': ' + ', '.join(map(str, failed)) if failed else ''}"
-    )
-    return int(bool(failed))
+    if options.fresh is None:
+        first = 1 if options.first is None else options.first
+        jobs: Sequence[fresh.Job] = [(options.engine, seed) for seed in range(first, first + options.seeds)]
+    else:
+        date, commit = fresh.today(), fresh.commit()
+        first = fresh.first_seed(date, commit) if options.first is None else options.first
+        print(
+            f"{options.fresh} fresh seeds from {first} on (of {date} and commit {commit}); the same again: "
+            f'make simulate SIMULATE="--fresh {options.fresh} --first {first}"',
+            flush=True,
+        )
+        jobs = fresh.fresh_jobs(first, options.fresh)
+    return int(not _run(jobs, options.processes))
 
 
 if __name__ == "__main__":

@@ -6,38 +6,39 @@ import logging
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import NamedTuple
 
-from support.simulation.cluster import EMBEDDED
+from support.simulation.coverage import Counts
 from support.simulation.scenario import run_seed
 
 
 class Result(NamedTuple):
+    engine: str
     seed: int
     failed: bool
     report: str
     cpu_seconds: float
     virtual_seconds: float
     steps: int
+    coverage: Counts
 
 
-def _run(seed: int, engine: str) -> Result:
+def _run(job: tuple[str, int]) -> Result:
+    engine, seed = job
     started = time.process_time()
     outcome = run_seed(seed, engine=engine)
     spent = time.process_time() - started
     report = outcome.report() if outcome.failed else ""
-    return Result(seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps)
+    return Result(engine, seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps, outcome.coverage)
 
 
-def run_seeds(seeds: Iterable[int], processes: int, engine: str = EMBEDDED) -> Iterator[Result]:
-    """The results in the order in which they come."""
-    run = partial(_run, engine=engine)
+def run_seeds(jobs: Iterable[tuple[str, int]], processes: int) -> Iterator[Result]:
+    """The results in the order in which they come; a job is an engine and a seed."""
     if processes == 1:
-        yield from map(run, seeds)
+        yield from map(_run, jobs)
         return
     with multiprocessing.get_context("spawn").Pool(processes, initializer=be_quiet) as pool:
-        yield from pool.imap_unordered(run, seeds)
+        yield from pool.imap_unordered(_run, jobs)
 
 
 def be_quiet() -> None:

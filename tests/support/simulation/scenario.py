@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -20,6 +21,7 @@ from kshare_rpc.network import CallFailed
 from support.simulation.activities.activities import Activities, stopped
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
+from support.simulation.coverage import FAULTS, Counts, Item, watched_machines
 from support.simulation.evidence import DeadLetter, RecordKey
 from support.simulation.faults import Fault, FaultInjector, draw_faults
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
@@ -61,6 +63,7 @@ class Outcome:
     steps: int
     virtual_seconds: float
     faults: Sequence[Fault] = ()
+    coverage: Counts = field(default_factory=Counter)
 
     @property
     def failed(self) -> bool:
@@ -96,6 +99,7 @@ class SeedRun:
         self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"), FAULT_KINDS)
         self.activities = Activities(self.cluster, plan, TOPIC)
         self.faults: list[Fault] = []
+        self.coverage: Counts = Counter()
         self.behaviour = members_behaviour(plan)
         self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
         self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
@@ -122,6 +126,7 @@ class SeedRun:
             with (
                 watched_logs(self.cluster.fabric.bugs.append, self.cluster.has_disk_failed),
                 watched_owners() as self.confirmations,
+                watched_machines(self.coverage),
                 self._mutation.patched(),
             ):
                 self.loop.run(self._main(account))
@@ -146,8 +151,16 @@ class SeedRun:
                 dead_letters=account.dead_letters,
             )
             violations.extend(self.check(expectations))
+        self.coverage.update({Item(FAULTS, name): count for name, count in self.injector.met.items()})
         return Outcome(
-            plan, violations, history, history.digest(), self.loop.steps, self.loop.time(), tuple(self.faults)
+            plan,
+            violations,
+            history,
+            history.digest(),
+            self.loop.steps,
+            self.loop.time(),
+            tuple(self.faults),
+            self.coverage,
         )
 
     def check(self, expectations: Expectations) -> list[Violation]:

@@ -60,7 +60,8 @@ class SimulatedPartition:
         self._brokers = brokers
         self._draw = draw
         self._lagging_since: dict[int, float] = {}
-        self._caught_up_at = 0.0
+        self.catches_up_at = 0.0
+        """When a new leader learns how far its log is replicated, at the earliest."""
         self._waiting: list[asyncio.Future[None]] = []
 
     # What requests see
@@ -121,7 +122,7 @@ class SimulatedPartition:
 
     def _commit(self, end: int) -> None:
         self.committed = max(self.committed, min(end, self.log.end))
-        if self._loop.time() >= self._caught_up_at and self.high_watermark < self.committed:
+        if self._loop.time() >= self.catches_up_at and self.high_watermark < self.committed:
             self.high_watermark = self.committed
             self.wake()
 
@@ -183,6 +184,6 @@ class SimulatedPartition:
         self.elected_at = self._loop.time()
         known = [end for end in self._ends_from(self.log.start) if end <= self.committed]
         self.high_watermark = min(self.high_watermark, self._draw.choice(known[-3:]), self.log.end)
-        self._caught_up_at = self._loop.time() + self._draw.random() * CATCH_UP_LIMIT_S
+        self.catches_up_at = self._loop.time() + self._draw.random() * CATCH_UP_LIMIT_S
         self._lagging_since.clear()
         self.wake()

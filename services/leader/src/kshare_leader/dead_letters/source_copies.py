@@ -15,7 +15,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.ports import StoredBatch
 from kshare_upstream.fenced_log.fold import whole_batches
-from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, PartitionLog, Refused
+from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionLog, Records, Refused
 
 FETCHES_LIMIT = 16
 FETCH_BYTES = 1 << 20
@@ -39,7 +39,7 @@ class FetchedCopies:
     async def fetch(self, log: PartitionLog, offset: int) -> None:
         """Fetches batches from the one with `offset` on; Refused, OutcomeUnknown, KafkaError CORRUPT_MESSAGE."""
         try:
-            records = await log.read(offset, max_bytes=FETCH_BYTES)
+            records = await self._read(log, offset)
         except Refused as refused:
             if refused.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -52,6 +52,20 @@ class FetchedCopies:
             self._batches.append(StoredBatch(header.base_offset, last_offset, bytes(data), header.is_control))
             self.size_bytes += len(data)
             self.end_offset = last_offset + 1
+
+    async def _read(self, log: PartitionLog, offset: int) -> Records:
+        """An empty answer is the end of the log only where the leader knows its high watermark (KIP-207).
+
+        A new leader's is behind for a while. It refuses ListOffsets then, but not Fetch.
+        """
+        records = await log.read(offset, max_bytes=FETCH_BYTES)
+        if records.data:
+            return records
+        end_offset = await log.offset_at(LATEST_TIMESTAMP)
+        records = await log.read(offset, max_bytes=FETCH_BYTES)
+        if not records.data and records.high_watermark < end_offset:  # of yet another leader
+            raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE, "Fetch")
+        return records
 
 
 async def fetch_copies(

@@ -1,0 +1,193 @@
+"""What seeds met: kinds of fault that acted, transitions of machines, and answers to acknowledgements.
+
+An item is counted where it happens, not where it was drawn: `faults.FaultKind.effects` says when a fault acted, and the
+functions that all transitions of a machine go through are wrapped while a seed runs. What is declared here has to be
+met by every larger run (`ENOUGH_SEEDS`); a feature or a fault that stopped doing anything is noticed by that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from kshare_coordinator.machine.transactions import metadata as transactions
+from kshare_coordinator.machine.transactions.metadata import (
+    VALID_PREVIOUS_STATES,
+    TransactionMetadata,
+    TransactionState,
+)
+from kshare_core.states import RecordState
+from kshare_leader.machine import share_partition
+from kshare_leader.machine.acknowledgement import AcknowledgementBatch, steps_of
+from kshare_leader.machine.acquisition import FetchLimits
+from kshare_leader.machine.group_limits import GroupLimits
+from kshare_leader.machine.interval_map import Owner, Run
+from kshare_leader.machine.share_partition import SharePartition
+from kshare_leader.machine.transitions import (
+    EVENT_OF_ACKNOWLEDGEMENT,
+    OUTCOMES,
+    TRANSITIONS,
+    Event,
+    next_state,
+)
+from support.simulation.cluster import EMBEDDED, ENGINES
+from support.simulation.swarm import FAULT_KINDS
+
+ENOUGH_SEEDS = 300
+"""From so many seeds on (of both engines together), a run that did not meet all that is declared fails."""
+
+FAULTS = "kind of fault"
+RECORDS = "record in a share-partition"
+REFUSED = "acknowledgement of what is not Acquired"
+TRANSACTIONS = "transaction"
+
+
+class Item(NamedTuple):
+    """Something to be met; `table` is the heading that it is printed under."""
+
+    table: str
+    name: str
+
+
+Counts = Counter[Item]
+
+
+def record_transition(before: RecordState, event: Event, after: RecordState) -> Item:
+    return Item(RECORDS, f"{before.name}, {event.name}: {after.name}")
+
+
+def refused_acknowledgement(state: RecordState, event: Event) -> Item:
+    return Item(REFUSED, f"{state.name}, {event.name}")
+
+
+def transaction_transition(before: TransactionState, after: TransactionState) -> Item:
+    return Item(TRANSACTIONS, f"{before.name} to {after.name}")
+
+
+NEVER_SENT = (Event.GAP, Event.RENEW)
+"""Acknowledge types that the simulated members do not send."""
+OF_MEMBERS = (Event.ACCEPT, Event.RELEASE, Event.REJECT)
+NEVER_REACHED = (TransactionState.DEAD,)
+"""transactional.id.expiration.ms is longer than a simulation."""
+
+
+def _record_transitions() -> Iterator[Item]:
+    for (before, event), after in TRANSITIONS.items():
+        if after is None or event in NEVER_SENT:
+            continue
+        ends = {after}
+        if before is RecordState.ACQUIRED and event not in (Event.ACQUISITION_UNDONE, Event.BELOW_LOG_START):
+            ends |= {end for outcomes in OUTCOMES for end in outcomes[event] if end is not None}
+        yield from (record_transition(before, event, end) for end in sorted(ends))
+
+
+def _refused_acknowledgements() -> Iterator[Item]:
+    for state in (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED):
+        for event in OF_MEMBERS:
+            yield refused_acknowledgement(state, event)
+
+
+def _transaction_transitions() -> Iterator[Item]:
+    for after, befores in VALID_PREVIOUS_STATES.items():
+        for before in sorted(befores):
+            if after not in NEVER_REACHED:
+                yield transaction_transition(before, after)
+
+
+def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
+    """What seeds of these engines meet, in the order in which it is printed."""
+    chosen = set(engines)
+    items = [Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.weight and chosen & set(kind.engines)]
+    items += _record_transitions()
+    items += _refused_acknowledgements()
+    if EMBEDDED in chosen:  # with the kafka engine, transactions are the brokers'
+        items += _transaction_transitions()
+    return items
+
+
+def not_met(counts: Counts, engines: Iterable[str]) -> list[Item]:
+    return [item for item in declared(engines) if not counts[item]]
+
+
+def table(counts: Counts, engines: Iterable[str]) -> str:
+    """Every declared item, and every other that was met, with how often."""
+    items = declared(engines)
+    items += sorted(item for item in counts if item not in set(items) and counts[item])
+    lines: list[str] = []
+    for name in dict.fromkeys(item.table for item in items):
+        lines.append(name)
+        lines += [f"  {counts[item]:>9,}  {item.name}" for item in items if item.table == name]
+    return "\n".join(lines)
+
+
+def _record_patches(counts: Counts) -> list[AbstractContextManager[object]]:
+    """Around the functions of a share-partition that every transition of a record goes through."""
+    change, append = SharePartition._change, SharePartition._append_acquired
+
+    def counted_next_state(state: RecordState, event: Event, *limits: Any) -> RecordState | None:
+        after = next_state(state, event, *limits)
+        if after is not None and event is not Event.DEAD_LETTERED:  # which `_change` counts
+            counts[record_transition(state, event, after)] += 1
+        return after
+
+    def counted_change(machine: SharePartition, run: Run, event: Event, target: RecordState | None) -> int:
+        if target is not None:
+            counts[record_transition(run.state, event, target)] += 1
+        return change(machine, run, event, target)
+
+    def counted_append(machine: SharePartition, first: int, last: int, limits: FetchLimits, deadline_ms: int) -> None:
+        if first <= last:
+            counts[record_transition(RecordState.AVAILABLE, Event.ACQUIRE, RecordState.ACQUIRED)] += 1
+        append(machine, first, last, limits, deadline_ms)
+
+    return [
+        patch.object(share_partition, "next_state", counted_next_state),
+        patch.object(SharePartition, "_change", counted_change),
+        patch.object(SharePartition, "_append_acquired", counted_append),
+    ]
+
+
+def _refusal_patch(counts: Counts) -> AbstractContextManager[object]:
+    """Around `acknowledge`, which refuses a request before it looks at the table of transitions."""
+    acknowledge = SharePartition.acknowledge
+
+    def counted(
+        machine: SharePartition,
+        owner: Owner,
+        now_ms: int,
+        batches: Sequence[AcknowledgementBatch],
+        limits: GroupLimits,
+        **others: Any,
+    ) -> int:
+        for batch in batches:
+            first = batch.first_offset
+            for end, kind in steps_of(batch):
+                for run in machine._window.runs.overlapping(first, end - 1):
+                    if run.state is not RecordState.ACQUIRED:
+                        counts[refused_acknowledgement(run.state, EVENT_OF_ACKNOWLEDGEMENT[kind])] += 1
+                first = end
+        return acknowledge(machine, owner, now_ms, batches, limits, **others)
+
+    return patch.object(SharePartition, "acknowledge", counted)
+
+
+def _transaction_patch(counts: Counts) -> AbstractContextManager[object]:
+    checked = transactions._checked
+
+    def counted(before: TransactionMetadata, after: TransactionMetadata) -> TransactionMetadata:
+        counts[transaction_transition(before.state, after.state)] += 1
+        return checked(before, after)
+
+    return patch.object(transactions, "_checked", counted)
+
+
+@contextmanager
+def watched_machines(counts: Counts) -> Iterator[None]:
+    """While it is entered, transitions of share-partitions and of transactions are counted."""
+    with ExitStack() as stack:
+        for one in (*_record_patches(counts), _refusal_patch(counts), _transaction_patch(counts)):
+            stack.enter_context(one)
+        yield
