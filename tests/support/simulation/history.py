@@ -261,6 +261,8 @@ class StateWritten(NamedTuple):
     batches: tuple[tuple[int, int, int, int], ...]
     """First offset, last offset, delivery state, delivery count."""
     call: int = 0
+    share_coordinator: str = ""
+    """The life of the share coordinator that confirms it."""
 
 
 class ForgeryAnswered(NamedTuple):

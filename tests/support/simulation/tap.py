@@ -181,6 +181,7 @@ class ClusterTap:
                     asked.start_offset,
                     _batches(asked),
                     number,
+                    repr(call.executor),
                 )
             )
 

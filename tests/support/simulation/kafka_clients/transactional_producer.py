@@ -81,7 +81,15 @@ class TransactionOver(Exception):
 class TransactionalProducer:
     """See the module's text."""
 
-    def __init__(self, client: ClusterClient, topic: str, *, version: int, timeout_ms: int) -> None:
+    def __init__(
+        self, client: ClusterClient, topic: str, *, version: int, timeout_ms: int, may_be_forgotten: bool = False
+    ) -> None:
+        """`may_be_forgotten`: the log may lose this producer's batches, and keep a marker of it.
+
+        A broker that restarts then knows the epoch without a sequence, and refuses any but the first one. Java's
+        producer aborts and begins with a new epoch.
+        """
+        self._may_be_forgotten = may_be_forgotten
         self._client = client
         self._topic = topic
         self._version = version
@@ -191,7 +199,8 @@ class TransactionalProducer:
         if code == ErrorCode.NONE:
             return True
         self._client.note(f"{what}: {code!r}")
-        if code in OVER:
+        is_forgotten = self._may_be_forgotten and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if code in OVER or is_forgotten:
             raise TransactionOver(f"{what} was answered with {ErrorCode(code).name}")
         if code not in TRANSIENT:
             self._client.bug(f"a correct {what} was answered with {code!r}")
