@@ -8,7 +8,7 @@ met by every larger run (`ENOUGH_SEEDS`); a feature or a fault that stopped doin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -23,7 +23,6 @@ from kshare_core.states import RecordState
 from kshare_leader.machine import share_partition
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch, steps_of
 from kshare_leader.machine.acquisition import FetchLimits
-from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import Owner, Run
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.transitions import (
@@ -151,27 +150,26 @@ def _record_patches(counts: Counts) -> list[AbstractContextManager[object]]:
 
 
 def _refusal_patch(counts: Counts) -> AbstractContextManager[object]:
-    """Around `acknowledge`, which refuses a request before it looks at the table of transitions."""
-    acknowledge = SharePartition.acknowledge
+    """Around the check of a well-formed batch, which comes before the table of transitions."""
+    check_held = SharePartition._check_held
 
     def counted(
         machine: SharePartition,
+        batch: AcknowledgementBatch,
         owner: Owner,
+        delivered_fetch_number: int,
         now_ms: int,
-        batches: Sequence[AcknowledgementBatch],
-        limits: GroupLimits,
-        **others: Any,
-    ) -> int:
-        for batch in batches:
-            first = batch.first_offset
-            for end, kind in steps_of(batch):
-                for run in machine._window.runs.overlapping(first, end - 1):
-                    if run.state is not RecordState.ACQUIRED:
-                        counts[refused_acknowledgement(run.state, EVENT_OF_ACKNOWLEDGEMENT[kind])] += 1
-                first = end
-        return acknowledge(machine, owner, now_ms, batches, limits, **others)
+        previous_last: int,
+    ) -> None:
+        first = batch.first_offset
+        for end, kind in steps_of(batch):
+            for run in machine._window.runs.overlapping(first, end - 1):
+                if run.state is not RecordState.ACQUIRED:
+                    counts[refused_acknowledgement(run.state, EVENT_OF_ACKNOWLEDGEMENT[kind])] += 1
+            first = end
+        check_held(machine, batch, owner, delivered_fetch_number, now_ms, previous_last)
 
-    return patch.object(SharePartition, "acknowledge", counted)
+    return patch.object(SharePartition, "_check_held", counted)
 
 
 def _transaction_patch(counts: Counts) -> AbstractContextManager[object]:
