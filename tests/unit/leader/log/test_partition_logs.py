@@ -314,7 +314,8 @@ def test_what_a_crash_left_of_a_deleted_topic_is_removed_at_the_next_start() -> 
     run(test())
 
 
-def test_a_removal_that_fails_is_a_problem_and_is_tried_again() -> None:
+@pytest.mark.parametrize("again", [PartitionLogs.retry_and_expire, PartitionLogs.store_mended])
+def test_a_removal_that_fails_is_a_problem_and_is_tried_again(again: Callable[[PartitionLogs], None]) -> None:
     async def test() -> None:
         disk = MemoryDisk()
         opened = disk.open_store("leader")
@@ -323,7 +324,7 @@ def test_a_removal_that_fails_is_a_problem_and_is_tried_again() -> None:
         disk.fail_next_writes(1, "input/output error")
         logs.on_view(view_of(topic(), topic(OTHER)), view_of(topic(OTHER), version=2))
         assert "input/output error" in logs.problems()[0]
-        logs.retry_and_expire()
+        again(logs)
         assert logs.problems() == [] and partition_keys(opened) == {OTHER}
 
     run(test())

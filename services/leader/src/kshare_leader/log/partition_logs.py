@@ -457,8 +457,10 @@ class PartitionLogs:
         return found
 
     def store_mended(self) -> None:
-        """Called when the store accepts writes again."""
+        """Called when the store accepts writes again: what failed meanwhile is not a problem any more, or done now."""
         self._write_failure = None
+        self.settle()
+        self._remove_topics()
 
     def close(self) -> None:
         """Closes all logs; waiting appends are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
