@@ -31,6 +31,7 @@ from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, create_own_topic
 from kshare_upstream.port import OpenUpstream
 from support.metadata.faulty_etcd import FaultyEtcd
 from support.metadata.memory_etcd import MemoryEtcd
+from support.simulation.activities.older_versions import OlderNetwork
 from support.simulation.connections import ClientListeners
 from support.simulation.history import History
 from support.simulation.hosts import BuildNode, Node, SimulatedHost
@@ -155,6 +156,8 @@ class Cluster:
         """Also of hosts that are gone for good."""
         self._removed: list[SimulatedHost] = []
         """Kept, because nothing of a dead host may be collected, and so run, before the end."""
+        self.older: dict[str, None] = {}
+        """Hosts whose next life is one of an older version."""
         self._gateways = [client_address(name) for name in self.all_names if name.startswith("gateway")]
         self.hosts = {**self.broker_hosts, **{name: self._host(name) for name in shape.host_names()}}
 
@@ -182,6 +185,8 @@ class Cluster:
 
         def build(environment: Environment, network: Network, host: SimulatedHost) -> Node:
             network = self._mutation.network(role, network)
+            if host.name in self.older:
+                network = OlderNetwork(network)
             further = {"open_store": lambda: self._open_etcd(host.name)} if self._is_in_etcd(role) else {}
             node: Node = NODES[role](
                 environment=environment,

@@ -13,8 +13,9 @@ CONSUMER_GROUPS = "consumer groups"
 FORGERIES = "forged requests"
 STALLS = "members that stall or vanish"
 ADMINISTRATION = "administration"
+UPGRADES = "upgrades"
 
-ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS, FORGERIES, STALLS, ADMINISTRATION)
+ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS, FORGERIES, STALLS, ADMINISTRATION, UPGRADES)
 """What others than producers and members of share groups may do while the faults last."""
 
 

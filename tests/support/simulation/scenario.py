@@ -179,6 +179,7 @@ class SeedRun:
         return list(islice(confirmations_count(self.cluster.upstream, self.confirmations), VIOLATIONS_SHOWN))
 
     async def _main(self, account: Account) -> None:
+        self.activities.prepare()
         await self.cluster.start()
         group_admin, admin = Admin(self.cluster.client("admin")), self._log_admin()
         for group in self.plan.groups:

@@ -17,7 +17,7 @@ from support.simulation.evidence import Violation
 from support.simulation.kafka_clients.forger import Forger
 from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.session import TopicMetadata
-from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS, FORGERIES, MOVES, SCALING, STALLS, Plan
+from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS, FORGERIES, MOVES, SCALING, STALLS, UPGRADES, Plan
 
 FINISHED_WITHIN_S = 300.0
 
@@ -44,7 +44,12 @@ class Activities:
     @property
     def are_calm(self) -> bool:
         """Whether no leader of a partition changes by them."""
-        return MOVES not in self and SCALING not in self
+        return not {MOVES, SCALING, UPGRADES} & {*self._plan.activities}
+
+    def prepare(self) -> None:
+        """Before the cluster starts."""
+        if UPGRADES in self:
+            self.operator.choose_older_nodes()
 
     def begin(self, metadata: TopicMetadata, members: Mapping[str, Sequence[ShareMember]]) -> None:
         """`members` are those of the share groups, whenever it is looked at."""
@@ -52,6 +57,8 @@ class Activities:
             self._lasting.append(self._task(self.operator.move_at_random(), MOVES))
         if SCALING in self:
             self._ending.append(self._task(self.operator.scale(self._plan.fault_seconds), SCALING))
+        if UPGRADES in self:
+            self._ending.append(self._task(self.operator.upgrade_all(self._plan.fault_seconds), UPGRADES))
         if CONSUMER_GROUPS in self:
             self.consumer_groups.start(metadata)
             self._lasting.append(self._task(self.consumer_groups.disturb(), CONSUMER_GROUPS))
@@ -79,7 +86,7 @@ class Activities:
         """With the faults; then nothing is asked for any more."""
         await stopped(self._lasting)
         await asyncio.wait_for(asyncio.gather(*self._ending), FINISHED_WITHIN_S)
-        if not self.are_calm:
+        if MOVES in self or SCALING in self:
             await self.operator.check_rows()
 
     async def finished(self) -> list[Violation]:

@@ -1,4 +1,4 @@
-"""What operators of a cluster do while it works: they move topic partitions, and add and remove nodes for good.
+"""What operators of a cluster do while it works: they move topic partitions, add, remove and upgrade nodes.
 
 `Operator` calls the coordinators as `kshare partitions` and `kshare state` do. Its orders hold whatever fails: a move
 ends complete or undone, a node that was drained has nothing that anyone needs, and after both each leader has the rows
@@ -25,6 +25,7 @@ from kshare_rpc.generated.methods import (
     MOVE_PARTITIONS,
 )
 from kshare_rpc.network import CallFailed, Method
+from support.simulation.activities.older_versions import with_older_rows
 from support.simulation.cluster import OPERATOR, RPC_PORT, Cluster
 from support.simulation.history import FaultEvent
 from support.simulation.loop import Incarnation
@@ -35,6 +36,8 @@ POLL_S = 0.2
 SETTLED_WITHIN_S = 60.0
 MOVED_PROBABILITY = 0.7
 CANCEL_PROBABILITY = 0.2
+UPGRADED_ROLES = ("share-coordinator", "leader")
+OLDER_PROBABILITY = 0.7
 SCALED_ROLES = ("share-coordinator", "leader", "gateway")
 MOST_OF_A_ROLE = 4
 
@@ -164,6 +167,31 @@ class Operator:
             answer = await self.call(DRAIN_SHARE_COORDINATOR, pb.DrainShareCoordinatorRequest(node_id=number))
             return None if answer is None or answer.error_code else int(answer.state_partitions_left)
         return 0
+
+    # Upgrades
+
+    def choose_older_nodes(self) -> None:
+        """Some nodes begin with an older version, others with the present one; see `older_versions`."""
+        draw = random.Random(f"{self._seed}/upgrades")
+        for name in self._cluster.hosts:
+            if name.rpartition("-")[0] in UPGRADED_ROLES and draw.random() < OLDER_PROBABILITY:
+                self._cluster.older[name] = None
+
+    async def upgrade_all(self, seconds: float) -> None:
+        """Each node of the older version is stopped, and started with the present one, within `seconds`."""
+        draw = random.Random(f"{self._seed}/upgrading")
+        names = list(self._cluster.older)
+        for name in names:
+            await asyncio.sleep(seconds / len(names) * draw.random())
+            host = self._cluster.hosts.get(name)
+            del self._cluster.older[name]
+            if host is None:
+                continue
+            self._note("upgrade", (name,))
+            await host.stop()
+            if not host.running:
+                host.disk.put_back(with_older_rows(host.disk.copy()))
+                host.start()
 
 
 def number_of(host: str) -> int:
