@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 
 from support.simulation.cluster import ENGINES
 from support.simulation.disk_faults import DISK_KINDS
+from support.simulation.etcd_faults import ETCD_KINDS
 from support.simulation.faults import KINDS, FaultKind
 from support.simulation.kafka_clients.member import Behaviour
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
 
-FAULT_KINDS: tuple[FaultKind, ...] = (*KINDS, *DISK_KINDS)
+FAULT_KINDS: tuple[FaultKind, ...] = (*KINDS, *DISK_KINDS, *ETCD_KINDS)
 """Every kind of fault, under one name each."""
 
 SHARES = (0.25, 0.5, 0.75, 1.0)

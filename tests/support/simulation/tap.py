@@ -67,6 +67,8 @@ class ClusterTap:
         self._add = add
         self._shared_topics: dict[bytes, None] = {}
         """Ids of the topics of which a share-partition was loaded."""
+        self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
+        """By leader and partition: the epoch in the newest catalog that reached it."""
         fabric.call_taps.append(self._seen)
         fabric.answer_taps.append(self._delivered)
         fabric.end_taps.append(self._failed)
@@ -111,6 +113,21 @@ class ClusterTap:
                 if node.role == coordinator_pb2.ROLE_GATEWAY
             )
             self._add(GatewaysSeen(self._loop.time(), repr(call.source), gateways))
+        self._epochs_known(call, answer)
+
+    def _epochs_known(self, call: SimulatedCall, answer: Any) -> None:
+        """A leader begins anew with a partition that has another leader epoch: also where a drain cancels its move."""
+        number = int(call.source.host.rpartition("-")[2])
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.leader_node_id != number:
+                    continue
+                place = (repr(call.source), topic.topic_id, partition.partition)
+                before, now = self._leader_epochs.get(place), partition.leader_epoch
+                self._leader_epochs[place] = now
+                if before not in (None, now) and topic.topic_id in self._shared_topics:
+                    text = f"its leader epoch became {now}"
+                    self._add(PartitionTaken(self._loop.time(), place[0], "", partition.partition, text))
 
     def _move_advanced(self, call: SimulatedCall, request: Any) -> None:
         if request.topic_id in self._shared_topics:
