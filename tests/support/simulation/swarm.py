@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from support.simulation.cluster import ENGINES
 from support.simulation.disk_faults import DISK_KINDS
-from support.simulation.etcd_faults import ETCD_KINDS
+from support.simulation.fault_kinds.etcd import ETCD_KINDS
 from support.simulation.faults import KINDS, FaultKind
 from support.simulation.kafka_clients.member import Behaviour
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
