@@ -154,7 +154,7 @@ class SingleProcess:
             *(
                 LeaderNode(
                     environment=self._environment(node),
-                    network=network.traced(self._tracers.get(node.name)),
+                    network=self._reachable(node, network),
                     settings=LeaderSettings(
                         node_id=node.node_id,
                         listen=addresses[node.name],

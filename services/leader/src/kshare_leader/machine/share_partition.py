@@ -175,6 +175,14 @@ class SharePartition:
         """The window's runs, read-only."""
         return list(self._window.runs)
 
+    def runs_from(self, offset: int, limit: int) -> Sequence[Run]:
+        """At most `limit` runs of the window, from the one that has `offset` on; read-only."""
+        runs = self._window.runs
+        if offset >= self.end_offset or not len(runs):
+            return ()
+        start = runs.index_of(max(offset, self.start_offset))
+        return runs.runs(start, start + limit)
+
     def has_deliverable(self, log_end_offset: int, limits: GroupLimits) -> bool:
         """Whether a fetch would find records, in a log whose readable part ends before `log_end_offset`."""
         return self.available_count > 0 or (self.end_offset < log_end_offset and self.window < limits.max_record_locks)

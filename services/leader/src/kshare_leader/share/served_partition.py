@@ -35,7 +35,7 @@ from kshare_leader.history.partition_history import SILENT, PartitionHistory
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.group_limits import GroupLimits
-from kshare_leader.machine.interval_map import NO_WRITE, Owner
+from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
 from kshare_leader.share.group_settings import GroupSettings
@@ -183,6 +183,15 @@ class ServedPartition:
         if self.is_loading and waiting_ms >= SLOW_LOAD_MS:
             return f"share-partition {self.key} has been loading its state for {waiting_ms} ms"
         return None
+
+    @property
+    def readable_end(self) -> int:
+        """The first offset of the log that the group cannot have yet."""
+        return readable_end(self.log, read_committed=self._read_committed)
+
+    def lock_remaining_ms(self, run: Run) -> int:
+        """How long the lock of a run still lasts; 0 unless it is Acquired."""
+        return max(0, run.lock_deadline_ms - self._now_ms()) if run.state is RecordState.ACQUIRED else 0
 
     # Loading and dropping
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from kshare_core.configs import Configs
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.port import DeadLetterSender
+from kshare_leader.handlers.describe_share_partitions import describe_share_partitions
 from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
 from kshare_leader.handlers.session_fetch import SessionFetchCall
 from kshare_leader.handlers.share_acknowledge import AcknowledgeCall, owner_of
@@ -27,7 +28,13 @@ from kshare_leader.share.group_settings import GroupSettingsSource
 from kshare_leader.share.state_store import ShareStateStore
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from kshare_rpc.generated.methods import DROP_SHARE_PARTITIONS, RELEASE_SHARE_SESSION, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.generated.methods import (
+    DESCRIBE_SHARE_PARTITIONS,
+    DROP_SHARE_PARTITIONS,
+    RELEASE_SHARE_SESSION,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+)
 from kshare_rpc.network import Channel, Payload
 from kshare_rpc.serving import answers
 from kshare_runtime.ports import Environment
@@ -140,6 +147,13 @@ class ShareService:
     ) -> leader_pb2.DropSharePartitionsResponse:
         """Handler of DROP_SHARE_PARTITIONS."""
         return await drop_share_partitions(self._directory, request)
+
+    @answers(DESCRIBE_SHARE_PARTITIONS)
+    async def describe_share_partitions(
+        self, request: leader_pb2.DescribeSharePartitionsRequest, payload: memoryview
+    ) -> leader_pb2.DescribeSharePartitionsResponse:
+        """Handler of DESCRIBE_SHARE_PARTITIONS."""
+        return describe_share_partitions(self._directory, request)
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Handles a new view of the catalog; called for each one, in order."""

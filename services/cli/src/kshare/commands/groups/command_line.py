@@ -9,11 +9,13 @@ import typer
 
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
-from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig
+from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
 from kshare.commands.groups.group_requests import alter_group_configs, delete_group
+from kshare.commands.groups.in_flight import show_in_flight
 from kshare.commands.groups.listing import show_group, show_groups
 from kshare.commands.groups.reset import Target, reset_offsets
 from kshare.commands.offsets import EARLIEST, LATEST
+from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show, stdout_console
 
@@ -34,6 +36,23 @@ def groups_describe(
 ) -> None:
     """Shows a share group's state, epoch, members and their assignments."""
     show_group(bootstrap, group, stdout_console(), read_properties(command_config), as_json=as_json)
+
+
+@groups_app.command("in-flight")
+def groups_in_flight(
+    group: Group,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    held: Annotated[bool, typer.Option("--held", help="Only records that somebody holds.")] = False,
+    as_json: AsJson = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Shows who holds which records, for how long, and which records wait for another delivery."""
+    properties = read_properties(command_config)
+    address = coordinator_address(coordinator, data_dir, bootstrap, properties)
+    show_in_flight(bootstrap, address, group, topic, stdout_console(), properties, held_only=held, as_json=as_json)
 
 
 @groups_app.command("set")

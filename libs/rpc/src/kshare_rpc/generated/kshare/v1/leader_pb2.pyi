@@ -1575,6 +1575,173 @@ class DropSharePartitionsResponse(_message.Message):
 Global___DropSharePartitionsResponse: _TypeAlias = DropSharePartitionsResponse  # noqa: Y015
 
 @_typing.final
+class DescribeSharePartitionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SharePartition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        first_offset: _builtins.int
+        """Runs that end below it are left out."""
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            first_offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    MAX_RUNS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    max_runs: _builtins.int
+    """Of all partitions together; 0: as many as the leader gives in one answer."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSharePartitionsRequest.SharePartition]: ...
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___DescribeSharePartitionsRequest.SharePartition] | None = ...,
+        max_runs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "max_runs", b"max_runs", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSharePartitionsRequest: _TypeAlias = DescribeSharePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeSharePartitionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Run(_message.Message):
+        """Consecutive offsets that have the same state."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+        LAST_OFFSET_FIELD_NUMBER: _builtins.int
+        DELIVERY_STATE_FIELD_NUMBER: _builtins.int
+        DELIVERY_COUNT_FIELD_NUMBER: _builtins.int
+        MEMBER_ID_FIELD_NUMBER: _builtins.int
+        LOCK_REMAINING_MS_FIELD_NUMBER: _builtins.int
+        NEXT_DELIVERY_STATE_FIELD_NUMBER: _builtins.int
+        first_offset: _builtins.int
+        last_offset: _builtins.int
+        delivery_state: _builtins.int
+        """As in Kafka's DeliveryState: 0 Available, 1 Acquired, 2 Acknowledged, 3 Archiving, 4 Archived."""
+        delivery_count: _builtins.int
+        member_id: _builtins.str
+        """Who holds the records, if they are Acquired."""
+        lock_remaining_ms: _builtins.int
+        """Milliseconds until the acquisition lock runs out; 0 unless they are Acquired."""
+        next_delivery_state: _builtins.int
+        """The state that the records have once the write under way is durable; the same as `delivery_state` without one."""
+        def __init__(
+            self,
+            *,
+            first_offset: _builtins.int = ...,
+            last_offset: _builtins.int = ...,
+            delivery_state: _builtins.int = ...,
+            delivery_count: _builtins.int = ...,
+            member_id: _builtins.str = ...,
+            lock_remaining_ms: _builtins.int = ...,
+            next_delivery_state: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_count", b"delivery_count", "delivery_state", b"delivery_state", "first_offset", b"first_offset", "last_offset", b"last_offset", "lock_remaining_ms", b"lock_remaining_ms", "member_id", b"member_id", "next_delivery_state", b"next_delivery_state"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Result(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        ERROR_CODE_FIELD_NUMBER: _builtins.int
+        ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+        IS_LOADED_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        STATE_EPOCH_FIELD_NUMBER: _builtins.int
+        START_OFFSET_FIELD_NUMBER: _builtins.int
+        END_OFFSET_FIELD_NUMBER: _builtins.int
+        READABLE_END_OFFSET_FIELD_NUMBER: _builtins.int
+        RUNS_FIELD_NUMBER: _builtins.int
+        NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        partition: _builtins.int
+        error_code: _builtins.int
+        error_message: _builtins.str
+        is_loaded: _builtins.bool
+        """False: nothing is in memory here, so no record is held; the share coordinator has the state."""
+        leader_epoch: _builtins.int
+        state_epoch: _builtins.int
+        start_offset: _builtins.int
+        end_offset: _builtins.int
+        """The offset after the last one that was ever acquired."""
+        readable_end_offset: _builtins.int
+        """The end of the log that the group may read."""
+        next_offset: _builtins.int
+        """Where the next request goes on; -1: these were the last runs."""
+        @_builtins.property
+        def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSharePartitionsResponse.Run]: ...
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            partition: _builtins.int = ...,
+            error_code: _builtins.int = ...,
+            error_message: _builtins.str = ...,
+            is_loaded: _builtins.bool = ...,
+            leader_epoch: _builtins.int = ...,
+            state_epoch: _builtins.int = ...,
+            start_offset: _builtins.int = ...,
+            end_offset: _builtins.int = ...,
+            readable_end_offset: _builtins.int = ...,
+            runs: _abc.Iterable[Global___DescribeSharePartitionsResponse.Run] | None = ...,
+            next_offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "error_code", b"error_code", "error_message", b"error_message", "is_loaded", b"is_loaded", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "partition", b"partition", "readable_end_offset", b"readable_end_offset", "runs", b"runs", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSharePartitionsResponse.Result]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DescribeSharePartitionsResponse.Result] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSharePartitionsResponse: _TypeAlias = DescribeSharePartitionsResponse  # noqa: Y015
+
+@_typing.final
 class TransferPartitionRequest(_message.Message):
     """Asks for rows as they are stored, in the order of their keys, family by family."""
 
