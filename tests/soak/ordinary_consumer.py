@@ -67,17 +67,21 @@ class OrdinaryConsumer(threading.Thread):
             self._violation(f"partition {partition}: {offset} came, {self._committed[partition]} was committed")
         self._next[partition] = max(expected, offset + 1)
 
+    def committed(self, partition: int, offset: int) -> None:
+        """A commit was confirmed: nothing below it may come again."""
+        self._committed[partition] = offset
+
     def _commit(self, consumer: Any) -> None:
         wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in self._next.items()]
         if not wanted:
             return
         try:
-            committed = consumer.commit(offsets=wanted, asynchronous=False)
+            answer = consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException:
             return  # a fault; the next commit has these, too
-        for each in committed:
+        for each in answer:
             if each.error is None:
-                self._committed[each.partition] = each.offset
+                self.committed(each.partition, each.offset)
         self.commits += 1
 
     def _violation(self, text: str) -> None:
