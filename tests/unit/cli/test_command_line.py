@@ -9,17 +9,20 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from kshare.addresses import Address
 from kshare.commands.topics import parse_configs
 from kshare.demo.reports import parse_report
 from kshare.failure import CommandFailed
 from kshare.kafka_connection import ConnectionFailed, read_metadata
-from kshare.main import main
+from kshare.main import app, main
 from kshare.up.console import Console
+from support.house.command_references import CommandTree, tree_of
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -146,3 +149,51 @@ def test_a_command_imports_what_it_needs_only() -> None:
     imported = {line.rsplit("|", 1)[-1].strip() for line in printed.stderr.splitlines()}
     assert "kshare.commands.topics" in imported
     assert not {"grpc", "aiokafka", "structlog", "pyarrow", "h2", "kshare_gateway", "kshare_rpc"} & imported
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"kshare {version('kshare')}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["groups"], ["groups", "list"], ["produce"]], ids=" ".join)
+def test_h_is_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    assert run(monkeypatch, *command, "-h") == 0
+    short = capsys.readouterr().out
+    assert run(monkeypatch, *command, "--help") == 0
+    assert short == capsys.readouterr().out and "Usage" in short
+
+
+def test_each_command_of_a_cluster_prints_json_where_it_is_asked_to() -> None:
+    without = {"up", "attach", "demo", "metrics", "audit", "redrive", "report"}
+    on_files = {"state backup", "state verify", "state export", "state import"}
+    tree = tree_of(get_command(app))
+    leaves = {name: one for name, one in leaves_of(tree).items() if name not in without | on_files}
+    assert len(leaves) > 15
+    for name, one in leaves.items():
+        assert {"--output", "-o", "--json"} <= one.options, name
+
+
+def leaves_of(tree: CommandTree, path: str = "") -> dict[str, CommandTree]:
+    """The commands that have no commands below them, by their words."""
+    if not tree.commands:
+        return {path: tree}
+    return {
+        words: one
+        for name, below in tree.commands.items()
+        for words, one in leaves_of(below, f"{path} {name}".strip()).items()
+    }
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str
+) -> None:
+    words = {"bash": "COMP_WORDS", "zsh": "_TYPER_COMPLETE_ARGS", "fish": "_TYPER_COMPLETE_ARGS"}[shell]
+    monkeypatch.setenv("_KSHARE_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv(words, "kshare groups de")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    assert run(monkeypatch) == 0
+    printed = capsys.readouterr().out
+    assert "describe" in printed and "delete" in printed and "reset" not in printed

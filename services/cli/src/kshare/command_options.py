@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -52,4 +53,22 @@ Processes = Annotated[
     ),
 ]
 SingleProcess = Annotated[bool, typer.Option("--single-process", help="The same as --processes 1.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+class OutputFormat(StrEnum):
+    """What a command prints on stdout: text and tables for people, or JSON for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+TABLE = OutputFormat.TABLE
+Output = Annotated[
+    OutputFormat, typer.Option("--output", "-o", envvar="KSHARE_OUTPUT", help="Print tables, or JSON for programs.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+
+
+def wants_json(output: OutputFormat, as_json: bool) -> bool:
+    """Whether one of the two options asks for JSON."""
+    return as_json or output is OutputFormat.JSON

@@ -6,6 +6,7 @@ What a command needs is imported when it runs, since all of it takes longer to i
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +15,16 @@ import typer
 from kshare.command_options import (
     ATTACHED,
     LOCAL,
+    TABLE,
     AsJson,
     Bootstrap,
     CommandConfig,
     Coordinator,
     DataDir,
+    Output,
     Processes,
     SingleProcess,
+    wants_json,
 )
 from kshare.commands_on_demand import CommandsOnDemand
 from kshare.failure import BAD_USE, CommandFailed
@@ -31,11 +35,25 @@ DEFAULT_ORDERS = 4_000
 app = typer.Typer(
     name="kshare",
     cls=CommandsOnDemand,
-    help="Queues over the Kafka protocol: share groups (KIP-932).",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # subcommands inherit it
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kshare {version('kshare')}")
+        raise typer.Exit
+
+
+@app.callback()
+def kshare(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Queues over the Kafka protocol: share groups (KIP-932)."""
 
 
 @app.command()
@@ -186,6 +204,7 @@ def demo(
 
 @app.command()
 def nodes(
+    output: Output = TABLE,
     as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
@@ -199,13 +218,13 @@ def nodes(
     from kshare.output import stdout_console
 
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    show_nodes(address, stdout_console(), as_json=as_json)
+    show_nodes(address, stdout_console(), as_json=wants_json(output, as_json))
 
 
 def main() -> None:
     """Runs the command; a failure is one line on stderr and an exit code."""
     try:
-        app()
+        app(prog_name="kshare")
     except CommandFailed as failure:
         typer.echo(f"kshare: {failure}", err=True)
         sys.exit(failure.exit_code)

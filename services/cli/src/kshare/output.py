@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -16,7 +16,7 @@ PIPE_WIDTH = 100_000
 
 NO_VALUE = "-"
 
-Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
+Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 Row = Mapping[str, Value]
 
 
@@ -55,3 +55,28 @@ def _cell(value: Value) -> str:
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
     return str(value)
+
+
+def show_outcome(text: str, outcome: Row, *, as_json: bool) -> None:
+    """Prints what a command did: a line for people, or one JSON object."""
+    if as_json:
+        show_json(stdout_console(), dict(outcome))
+    else:
+        print_line(text)
+
+
+def print_line(text: str) -> None:
+    """A line on stdout, never cut or wrapped."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def progress(*, as_json: bool) -> Callable[[str], None]:
+    """Where a command tells how far it is: on stdout, or on stderr if stdout has JSON."""
+
+    def tell(text: str) -> None:
+        stream = sys.stderr if as_json else sys.stdout
+        stream.write(f"{text}\n")
+        stream.flush()
+
+    return tell

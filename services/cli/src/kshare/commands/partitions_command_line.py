@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from kshare.client_properties import read_properties
-from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.command_options import (
+    LOCAL,
+    TABLE,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Coordinator,
+    DataDir,
+    Output,
+    wants_json,
+)
 from kshare.commands.give_up import give_up_leader
 from kshare.commands.partitions import (
     cancel_moves,
@@ -20,7 +30,7 @@ from kshare.commands.partitions import (
 )
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.output import stdout_console
+from kshare.output import progress, show_json, show_outcome, stdout_console
 
 partitions_app = typer.Typer(help="List, move and drain topic partitions of leaders.", no_args_is_help=True)
 
@@ -30,6 +40,7 @@ Timeout = Annotated[float, typer.Option(min=0, help="Fail after waiting for so m
 @partitions_app.command("list")
 def partitions_list(
     topics: Annotated[list[str] | None, typer.Argument(help="Default: all topics.")] = None,
+    output: Output = TABLE,
     as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
@@ -38,7 +49,7 @@ def partitions_list(
 ) -> None:
     """Shows each partition's leader and reassignment, and each leader's partition count."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    show_partitions(address, topics or [], stdout_console(), as_json=as_json)
+    show_partitions(address, topics or [], stdout_console(), as_json=wants_json(output, as_json))
 
 
 @partitions_app.command("move")
@@ -48,6 +59,8 @@ def partitions_move(
     wait: Annotated[bool, typer.Option("--wait", help="Return once the new leader serves them.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel moves in progress.")] = False,
     timeout_s: Timeout = 300.0,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
@@ -57,17 +70,21 @@ def partitions_move(
     named = parse_partitions(partitions)
     if cancel is (to is not None):
         raise CommandFailed("give either --to NODE, the new leader, or --cancel", BAD_USE)
+    is_json = wants_json(output, as_json)
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if to is None:
         cancel_moves(address, named)
-        typer.echo(f"cancelled the moves of {len(named)} partitions")
+        text = f"cancelled the moves of {len(named)} partitions"
+        show_outcome(text, {"partitions": len(named), "cancelled": True}, as_json=is_json)
         return
     move_partitions(address, named, to)
     if not wait:
-        typer.echo(f"{len(named)} partitions are moving to leader {to}")
+        text = f"{len(named)} partitions are moving to leader {to}"
+        show_outcome(text, {"partitions": len(named), "to_leader": to, "complete": False}, as_json=is_json)
         return
-    wait_for_moves(address, named, to, timeout_s=timeout_s, show=typer.echo)
-    typer.echo(f"moved {len(named)} partitions to leader {to}")
+    wait_for_moves(address, named, to, timeout_s=timeout_s, show=progress(as_json=is_json))
+    text = f"moved {len(named)} partitions to leader {to}"
+    show_outcome(text, {"partitions": len(named), "to_leader": to, "complete": True}, as_json=is_json)
 
 
 @partitions_app.command("drain")
@@ -75,30 +92,39 @@ def partitions_drain(
     node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
     undo: Annotated[bool, typer.Option("--undo", help="Allow partitions there again.")] = False,
     timeout_s: Timeout = 300.0,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Moves all partitions off a leader; returns when it can be removed for good."""
+    is_json = wants_json(output, as_json)
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if undo:
         undo_drain_of_leader(address, node)
-        typer.echo(f"partitions can be placed at leader {node} again")
+        text = f"partitions can be placed at leader {node} again"
+        show_outcome(text, {"leader": node, "drained": False}, as_json=is_json)
         return
-    drain_leader(address, node, timeout_s=timeout_s, show=typer.echo)
-    typer.echo(f"leader {node} is empty and can be stopped")
+    drain_leader(address, node, timeout_s=timeout_s, show=progress(as_json=is_json))
+    show_outcome(f"leader {node} is empty and can be stopped", {"leader": node, "drained": True}, as_json=is_json)
 
 
 @partitions_app.command("give-up")
 def partitions_give_up(
     node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Do it: the listed records are lost.")] = False,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Gives up a leader that is lost for good: its partitions get live leaders and empty logs."""
+    is_json = wants_json(output, as_json)
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    give_up_leader(address, node, is_unsafe=unsafe, show=typer.echo)
+    give_up_leader(address, node, is_unsafe=unsafe, show=progress(as_json=is_json))
+    if is_json:
+        show_json(stdout_console(), {"leader": node, "given_up": True})

@@ -1,15 +1,16 @@
-"""`kshare produce`: produces values from the command line, or one per line of stdin."""
+"""`kshare produce`: produces records and waits until each is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
+from kshare.commands.records import NewRecord
 from kshare.commands.topics import kafka_failure
-from kshare.failure import CommandFailed
+from kshare.failure import BAD_USE, CommandFailed
 
 DELIVERY_TIMEOUT_MS = 30_000
 WAIT_S = 0.1
@@ -18,15 +19,13 @@ WAIT_S = 0.1
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
-def produce(
-    bootstrap: str, topic: str, key: str | None, values: Iterable[str], properties: Properties = NO_PROPERTIES
-) -> int:
-    """Sends all values and waits until each is stored; returns their number.
+def produce(bootstrap: str, topic: str, records: Iterable[NewRecord], properties: Properties = NO_PROPERTIES) -> int:
+    """Sends all records and waits until each is stored; returns their number.
 
-    CommandFailed if the topic does not exist (a typo must not create one), and for the first value that failed.
-    An interrupt discards values that are not sent yet.
+    CommandFailed if the topic or a record's partition does not exist (a typo must not create a topic), and for the
+    first record that failed. An interrupt discards records that are not sent yet.
     """
-    topic_of(reach(bootstrap, properties), topic)
+    count = len(topic_of(reach(bootstrap, properties), topic).partitions)
     settings = {
         **properties,
         "bootstrap.servers": bootstrap,
@@ -51,14 +50,16 @@ def produce(
             failures.append(error)
 
     try:
-        for value in values:
-            while not _send(producer, topic, key, value, delivered):
+        for record in _checked(records, topic, count):
+            while not _send(producer, topic, record, delivered):
                 producer.poll(WAIT_S)
             producer.poll(0)
             if failures:
                 break
-        while producer.flush(WAIT_S):  # ends: each value is stored or fails by the delivery timeout
-            pass
+        _flush(producer)
+    except CommandFailed as problem:  # an input that is no record: those before it are stored all the same
+        _flush(producer)
+        raise CommandFailed(f"{problem} ({stored} records are stored)", problem.exit_code) from None
     except KeyboardInterrupt:
         producer.purge()
         raise
@@ -67,10 +68,31 @@ def produce(
     return stored
 
 
-def _send(producer: Producer, topic: str, key: str | None, value: str, delivered: OnDelivery) -> bool:
-    """Queues one value; False if the producer's queue is full."""
+def _flush(producer: Producer) -> None:
+    """Ends when each record is stored or failed, at the delivery timeout at the latest."""
+    while producer.flush(WAIT_S):
+        pass
+
+
+def _checked(records: Iterable[NewRecord], topic: str, count: int) -> Iterator[NewRecord]:
+    """The records; CommandFailed for one whose partition the topic does not have."""
+    for record in records:
+        if record.partition >= count:
+            raise CommandFailed(f"topic {topic} has no partition {record.partition}; it has {count}", BAD_USE)
+        yield record
+
+
+def _send(producer: Producer, topic: str, record: NewRecord, delivered: OnDelivery) -> bool:
+    """Queues one record; False if the producer's queue is full."""
     try:
-        producer.produce(topic, value=value.encode(), key=None if key is None else key.encode(), on_delivery=delivered)
+        producer.produce(
+            topic,
+            value=record.value,
+            key=record.key,
+            partition=record.partition,
+            headers=list(record.headers),
+            on_delivery=delivered,
+        )
     except BufferError:
         return False
     except KafkaException as error:

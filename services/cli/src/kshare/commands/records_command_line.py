@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,29 +13,82 @@ from confluent_kafka import AcknowledgeType, Message
 
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach, topic_of
-from kshare.command_options import LOCAL, Bootstrap, CommandConfig
+from kshare.command_options import LOCAL, TABLE, AsJson, Bootstrap, CommandConfig, Output, wants_json
 from kshare.commands.consume import consume as run_consume
 from kshare.commands.consume import prepare_group
 from kshare.commands.peek import peek as run_peek
 from kshare.commands.produce import produce as run_produce
+from kshare.commands.records import (
+    ANY_PARTITION,
+    NewRecord,
+    json_line,
+    parse_headers,
+    records_of_files,
+    records_of_json,
+    records_of_values,
+)
 from kshare.failure import BAD_USE, CommandFailed
+from kshare.output import Row, show_outcome
 
 HEADING = "partition\toffset\tdelivery\tkey\tvalue"
 PEEK_HEADING = "partition\toffset\tkey\tvalue"
 WORDS = {AcknowledgeType.ACCEPT: "accepted", AcknowledgeType.RELEASE: "released", AcknowledgeType.REJECT: "rejected"}
 
 
+class InputFormat(StrEnum):
+    """What each value, or line of stdin, of `kshare produce` is."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def produce(
     topic: str,
     values: Annotated[list[str] | None, typer.Argument(help="Default: one value per line of stdin.")] = None,
-    key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+    ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="A file whose content is one value; repeatable.")
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Each value begins with a key that ends at this text.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="The partition. Default: chosen by the key, else by the client.")
+    ] = None,
+    read: Annotated[
+        InputFormat,
+        typer.Option("--input", help="json: each value is a record as consume and peek --output json print it."),
+    ] = InputFormat.TEXT,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Produces records to an existing topic."""
+    if file and (values or key_separator is not None or read is InputFormat.JSON):
+        raise CommandFailed("--file cannot be combined with values, --key-separator or --input json", BAD_USE)
+    if key_separator is not None and (key is not None or read is InputFormat.JSON or not key_separator):
+        raise CommandFailed("--key-separator needs a text, and cannot be combined with --key or --input json", BAD_USE)
+    template = NewRecord(
+        value=None,
+        key=None if key is None else key.encode(),
+        headers=parse_headers(header or []),
+        partition=ANY_PARTITION if partition is None else partition,
+    )
     lines = (line.rstrip("\n") for line in sys.stdin)
-    count = run_produce(bootstrap, topic, key, values or lines, read_properties(command_config))
-    typer.echo(f"produced {count} records to {topic}")
+    if file:
+        records = records_of_files(file, template)
+    elif read is InputFormat.JSON:
+        records = records_of_json(values or lines, template)
+    else:
+        records = records_of_values(values or lines, template, key_separator)
+    count = run_produce(bootstrap, topic, records, read_properties(command_config))
+    outcome: Row = {"topic": topic, "produced": count}
+    show_outcome(f"produced {count} records to {topic}", outcome, as_json=wants_json(output, as_json))
 
 
 def consume(
@@ -50,6 +106,8 @@ def consume(
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Stop when no record arrives for so many seconds.")
     ] = None,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
@@ -57,7 +115,7 @@ def consume(
     answer = _one_answer(accept, release, reject)
     properties = read_properties(command_config)
     prepare_group(bootstrap, topic, group, from_beginning=from_beginning, note=_note, properties=properties)
-    typer.echo(HEADING)
+    line_of = _lines(HEADING, _taken_line, as_json=wants_json(output, as_json))
     count = run_consume(
         bootstrap,
         topic,
@@ -65,7 +123,7 @@ def consume(
         answer,
         limit=max_records,
         timeout_s=timeout,
-        show=lambda message: typer.echo(_taken_line(message)),
+        show=lambda message: typer.echo(line_of(message)),
         properties=properties,
     )
     typer.echo(f"{WORDS[answer]} {count} records", err=True)
@@ -77,6 +135,8 @@ def peek(
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset of every partition.")] = None,
     max_records: Annotated[int, typer.Option("--max", min=1, help="Stop after so many records.")] = 20,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
@@ -85,7 +145,7 @@ def peek(
         raise CommandFailed("give only one of --group and --offset", BAD_USE)
     properties = read_properties(command_config)
     found = topic_of(reach(bootstrap, properties), topic)
-    typer.echo(PEEK_HEADING)
+    line_of = _lines(PEEK_HEADING, _line, as_json=wants_json(output, as_json))
     count = run_peek(
         bootstrap,
         found,
@@ -93,10 +153,18 @@ def peek(
         partition=partition,
         offset=offset,
         limit=max_records,
-        show=lambda message: typer.echo(_line(message)),
+        show=lambda message: typer.echo(line_of(message)),
         properties=properties,
     )
     typer.echo(f"{count} records", err=True)
+
+
+def _lines(heading: str, line_of: Callable[[Message], str], *, as_json: bool) -> Callable[[Message], str]:
+    """The format of records' lines, after the heading of a table was printed; JSON lines have none."""
+    if as_json:
+        return json_line
+    typer.echo(heading)
+    return line_of
 
 
 def _note(text: str) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from kshare.client_properties import read_properties
-from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig
+from kshare.command_options import LOCAL, TABLE, AsJson, Bootstrap, CommandConfig, Output, wants_json
 from kshare.commands.topics import create_topic, delete_topic, show_topics
-from kshare.output import stdout_console
+from kshare.output import show_outcome, stdout_console
 
 topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
 
@@ -19,22 +19,32 @@ def topics_create(
     name: str,
     partitions: Annotated[int | None, typer.Option(min=1, help="Default: the broker's num.partitions.")] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; repeatable.")] = None,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Creates a topic."""
     create_topic(bootstrap, name, partitions, config or [], read_properties(command_config))
-    typer.echo(f"created topic {name}")
+    show_outcome(f"created topic {name}", {"topic": name, "created": True}, as_json=wants_json(output, as_json))
 
 
 @topics_app.command("list")
-def topics_list(as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+def topics_list(
+    output: Output = TABLE, as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None
+) -> None:
     """Shows all topics."""
-    show_topics(bootstrap, stdout_console(), read_properties(command_config), as_json=as_json)
+    show_topics(bootstrap, stdout_console(), read_properties(command_config), as_json=wants_json(output, as_json))
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+def topics_delete(
+    name: str,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
     """Deletes a topic and its records."""
     delete_topic(bootstrap, name, read_properties(command_config))
-    typer.echo(f"deleted topic {name}")
+    show_outcome(f"deleted topic {name}", {"topic": name, "deleted": True}, as_json=wants_json(output, as_json))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kshare.command_options import AsJson
+from kshare.command_options import TABLE, AsJson, Output, wants_json
 from kshare.detach.command import Detachment, run_detachment
 from kshare.endpoint import CONFIG_HELP, endpoint
 from kshare.output import stdout_console
@@ -27,6 +27,7 @@ def detach(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and change nothing.")] = False,
     from_config: Annotated[Path | None, typer.Option(help=CONFIG_HELP.format("--from"))] = None,
     to_config: Annotated[Path | None, typer.Option(help=CONFIG_HELP.format("--to"))] = None,
+    output: Output = TABLE,
     as_json: AsJson = False,
 ) -> None:
     """Leaves kshare for Kafka's own share groups: they get the configs and start offsets that groups have at kshare.
@@ -40,4 +41,4 @@ def detach(
         groups=group or [],
         may_go_back=overwrite,
     )
-    run_detachment(detachment, stdout_console(), dry_run=dry_run, as_json=as_json)
+    run_detachment(detachment, stdout_console(), dry_run=dry_run, as_json=wants_json(output, as_json))

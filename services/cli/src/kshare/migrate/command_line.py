@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kshare.command_options import AsJson
+from kshare.command_options import TABLE, AsJson, Output, wants_json
 from kshare.endpoint import CONFIG_HELP, endpoint
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.migrate.command import Migration, run_migration
@@ -40,6 +40,7 @@ def migrate(
     from_config: Annotated[Path | None, typer.Option(help=CONFIG_HELP.format("--from"))] = None,
     to_config: Annotated[Path | None, typer.Option(help=CONFIG_HELP.format("--to"))] = None,
     kshare_config: Annotated[Path | None, typer.Option(help=CONFIG_HELP.format("--kshare"))] = None,
+    output: Output = TABLE,
     as_json: AsJson = False,
 ) -> None:
     """Moves from a kshare with its own logs to an existing cluster: topics, configs of groups, and the steps between.
@@ -57,4 +58,6 @@ def migrate(
         groups=group or [],
         replicas=replication_factor,
     )
-    run_migration(migration, stdout_console(), only_look=dry_run or status, wait=wait, as_json=as_json)
+    run_migration(
+        migration, stdout_console(), only_look=dry_run or status, wait=wait, as_json=wants_json(output, as_json)
+    )

@@ -9,7 +9,17 @@ import typer
 
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
-from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.command_options import (
+    LOCAL,
+    TABLE,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Coordinator,
+    DataDir,
+    Output,
+    wants_json,
+)
 from kshare.commands.groups.group_requests import alter_group_configs, delete_group
 from kshare.commands.groups.in_flight import show_in_flight
 from kshare.commands.groups.listing import show_group, show_groups
@@ -17,7 +27,7 @@ from kshare.commands.groups.reset import Target, reset_offsets
 from kshare.commands.offsets import EARLIEST, LATEST
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.output import Listing, Row, show, stdout_console
+from kshare.output import Listing, Row, show, show_outcome, stdout_console
 
 groups_app = typer.Typer(help="List, describe, configure, reset and delete groups.", no_args_is_help=True)
 
@@ -25,17 +35,23 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
 
 @groups_app.command("list")
-def groups_list(as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+def groups_list(
+    output: Output = TABLE, as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None
+) -> None:
     """Shows all groups."""
-    show_groups(bootstrap, stdout_console(), read_properties(command_config), as_json=as_json)
+    show_groups(bootstrap, stdout_console(), read_properties(command_config), as_json=wants_json(output, as_json))
 
 
 @groups_app.command("describe")
 def groups_describe(
-    group: Group, as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None
+    group: Group,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Shows a share group's state, epoch, members and their assignments."""
-    show_group(bootstrap, group, stdout_console(), read_properties(command_config), as_json=as_json)
+    show_group(bootstrap, group, stdout_console(), read_properties(command_config), as_json=wants_json(output, as_json))
 
 
 @groups_app.command("in-flight")
@@ -43,6 +59,7 @@ def groups_in_flight(
     group: Group,
     topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
     held: Annotated[bool, typer.Option("--held", help="Only records that somebody holds.")] = False,
+    output: Output = TABLE,
     as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
@@ -52,7 +69,8 @@ def groups_in_flight(
     """Shows who holds which records, for how long, and which records wait for another delivery."""
     properties = read_properties(command_config)
     address = coordinator_address(coordinator, data_dir, bootstrap, properties)
-    show_in_flight(bootstrap, address, group, topic, stdout_console(), properties, held_only=held, as_json=as_json)
+    is_json = wants_json(output, as_json)
+    show_in_flight(bootstrap, address, group, topic, stdout_console(), properties, held_only=held, as_json=is_json)
 
 
 @groups_app.command("set")
@@ -62,6 +80,8 @@ def groups_set(
     unset: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Reset a config to its default; repeatable.")
     ] = None,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
@@ -77,7 +97,8 @@ def groups_set(
     properties = read_properties(command_config)
     reach(bootstrap, properties)
     alter_group_configs(bootstrap, group, changes, properties)
-    typer.echo(f"set {', '.join(changes)} of group {group}")
+    outcome: Row = {"group": group, "configs": dict(changes)}
+    show_outcome(f"set {', '.join(changes)} of group {group}", outcome, as_json=wants_json(output, as_json))
 
 
 @groups_app.command("reset")
@@ -100,6 +121,7 @@ def groups_reset(
         datetime | None, typer.Option(help="To the first record at or after this UTC time: 2026-11-21T18:00:00.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the new offsets and change nothing.")] = False,
+    output: Output = TABLE,
     as_json: AsJson = False,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
@@ -121,18 +143,24 @@ def groups_reset(
         for each in offsets
     ]
     headings = {"topic": "topic", "partition": "partition", "before": "was", "start_offset": "new start offset"}
-    show(stdout_console(), Listing("offsets", headings, rows), as_json=as_json)
-    if dry_run and not as_json:
+    show(stdout_console(), Listing("offsets", headings, rows), as_json=wants_json(output, as_json))
+    if dry_run and not wants_json(output, as_json):
         typer.echo("nothing was changed (--dry-run)")
 
 
 @groups_app.command("delete")
-def groups_delete(group: Group, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None) -> None:
+def groups_delete(
+    group: Group,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
     """Deletes a group without members, and its offsets."""
     properties = read_properties(command_config)
     reach(bootstrap, properties)
     delete_group(bootstrap, group, properties)
-    typer.echo(f"deleted group {group}")
+    show_outcome(f"deleted group {group}", {"group": group, "deleted": True}, as_json=wants_json(output, as_json))
 
 
 def _target(earliest: bool, latest: bool, offset: int | None, time: datetime | None) -> Target:

@@ -10,7 +10,17 @@ from rich.console import Console
 
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
-from kshare.command_options import LOCAL, AsJson, Bootstrap, CommandConfig, Coordinator, DataDir
+from kshare.command_options import (
+    LOCAL,
+    TABLE,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Coordinator,
+    DataDir,
+    Output,
+    wants_json,
+)
 from kshare.commands.give_up import give_up_share_coordinator
 from kshare.commands.state.backup import back_up_state, default_name
 from kshare.commands.state.coordinator_address import coordinator_address
@@ -21,13 +31,14 @@ from kshare.commands.state.import_ import import_state
 from kshare.commands.state.partitions import show_state_partitions
 from kshare.commands.state.state_store_place import node_address, store_place
 from kshare.commands.state.verify import verify_state
-from kshare.output import stdout_console
+from kshare.output import progress, show_json, show_outcome, stdout_console
 
 state_app = typer.Typer(help="Placement, content and maintenance of share-group state.", no_args_is_help=True)
 
 
 @state_app.command("partitions")
 def state_partitions(
+    output: Output = TABLE,
     as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
@@ -36,7 +47,7 @@ def state_partitions(
 ) -> None:
     """Shows the owner of each state partition, and reassignments."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    show_state_partitions(address, stdout_console(), as_json=as_json)
+    show_state_partitions(address, stdout_console(), as_json=wants_json(output, as_json))
 
 
 @state_app.command("drain")
@@ -44,40 +55,51 @@ def state_drain(
     node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The share coordinator's node id.")],
     undo: Annotated[bool, typer.Option("--undo", help="Allow state partitions there again.")] = False,
     timeout_s: Annotated[float, typer.Option(min=0, help="Fail after waiting for so many seconds.")] = 300.0,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Moves all state partitions off a share coordinator; returns when it can be removed for good."""
+    is_json = wants_json(output, as_json)
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
     if undo:
         undo_drain(address, node)
-        typer.echo(f"state partitions can be placed at share coordinator {node} again")
+        text = f"state partitions can be placed at share coordinator {node} again"
+        show_outcome(text, {"share_coordinator": node, "drained": False}, as_json=is_json)
         return
-    drain_share_coordinator(address, node, timeout_s=timeout_s, show=typer.echo)
-    typer.echo(f"share coordinator {node} is empty and can be stopped")
+    drain_share_coordinator(address, node, timeout_s=timeout_s, show=progress(as_json=is_json))
+    text = f"share coordinator {node} is empty and can be stopped"
+    show_outcome(text, {"share_coordinator": node, "drained": True}, as_json=is_json)
 
 
 @state_app.command("give-up")
 def state_give_up(
     node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The share coordinator's node id.")],
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Do it: the listed state is lost.")] = False,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Gives up a share coordinator that is lost for good: its groups restart at the first record."""
+    is_json = wants_json(output, as_json)
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    give_up_share_coordinator(address, node, is_unsafe=unsafe, show=typer.echo)
+    give_up_share_coordinator(address, node, is_unsafe=unsafe, show=progress(as_json=is_json))
+    if is_json:
+        show_json(stdout_console(), {"share_coordinator": node, "given_up": True})
 
 
 @state_app.command("dump")
 def state_dump(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The share group.")],
     topic: Annotated[str | None, typer.Option(help="Only share-partitions of this topic.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    output: Output = TABLE,
+    as_json: AsJson = False,
     runs: Annotated[int, typer.Option(min=0, help="Runs listed for each share-partition; 0: all.")] = 20,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
@@ -86,7 +108,15 @@ def state_dump(
     properties = read_properties(command_config)
     reach(bootstrap, properties)
     console = Console()  # strips are as wide as the terminal, or 80 columns
-    dump_group_state(bootstrap, group, topic, as_json=as_json, shown_runs=runs, console=console, properties=properties)
+    dump_group_state(
+        bootstrap,
+        group,
+        topic,
+        as_json=wants_json(output, as_json),
+        shown_runs=runs,
+        console=console,
+        properties=properties,
+    )
 
 
 StoreDir = Annotated[
