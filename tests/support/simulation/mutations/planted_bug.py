@@ -1,0 +1,24 @@
+"""A planted bug: what it breaks, and which rule has to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from support.simulation.cluster import EMBEDDED
+from support.simulation.mutations.mutation import Mutation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedBug:
+    """A bug, and how it has to come to light."""
+
+    name: str
+    """What the product does wrong, as a sentence."""
+    mutation: Callable[[], Mutation]
+    """A new one for each run."""
+    rules: tuple[str, ...]
+    """The rules of which one must be found broken: others do not say what is wrong."""
+    seed: int
+    """A seed that finds it. It changes with the code: `make mutations` prints the first one."""
+    engine: str = EMBEDDED

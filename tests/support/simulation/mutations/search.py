@@ -1,0 +1,50 @@
+"""Runs planted bugs over seeds, in several processes, until one finds each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from support.simulation.mutations.catalogue import BY_NAME
+from support.simulation.runner import be_quiet
+from support.simulation.scenario import run_seed
+
+
+class Found(NamedTuple):
+    """What the seeds showed of one planted bug."""
+
+    name: str
+    seed: int | None
+    """The first seed that broke a rule which the bug names."""
+    rule: str
+    text: str
+    others: tuple[str, ...]
+    """Other rules that were broken before."""
+    cpu_seconds: float
+
+
+def search(name: str, seeds: Sequence[int]) -> Found:
+    """Runs seeds with the bug until one finds it."""
+    bug = BY_NAME[name]
+    others: dict[str, None] = {}
+    started = time.process_time()
+    for seed in seeds:
+        outcome = run_seed(seed, bug.mutation(), engine=bug.engine)
+        for violation in outcome.violations:
+            if violation.rule in bug.rules:
+                spent = time.process_time() - started
+                return Found(name, seed, violation.rule, violation.text, tuple(others), spent)
+            others[violation.rule] = None
+    return Found(name, None, "", "", tuple(others), time.process_time() - started)
+
+
+def search_all(names: Sequence[str], seeds: Sequence[int], processes: int) -> Iterator[Found]:
+    search_one = partial(search, seeds=seeds)
+    if processes == 1:
+        yield from map(search_one, names)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=be_quiet) as pool:
+        yield from pool.imap(search_one, names)

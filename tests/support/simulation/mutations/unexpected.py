@@ -1,0 +1,54 @@
+"""Planted bugs that end in an exception or in a line of the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from google.protobuf.message import Message
+
+from kshare_core.errors import StorageFailure
+from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.network import Handler, Payload
+from support.simulation.mutations.mutation import at_role
+from support.simulation.mutations.planted_bug import PlantedBug
+
+
+def _fail_without_a_reason(handler: Handler) -> Handler:
+    """A bug that looks like a failing disk."""
+    seen = 0
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        nonlocal seen
+        seen += 1
+        if seen == 20:
+            raise StorageFailure("ValueError: a record cannot be replayed")
+        return await handler(request, payload)
+
+    return changed
+
+
+def _log_an_error(handler: Handler) -> Handler:
+    """A bug that is caught, and only logged."""
+
+    async def changed(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        logging.getLogger("kshare_leader.planted").error("a fetch failed unexpectedly: %r", ValueError("planted"))
+        return await handler(request, payload)
+
+    return changed
+
+
+PLANTED = (
+    PlantedBug(
+        name="an exception is taken for a failing disk",
+        mutation=at_role("leader", SHARE_ACKNOWLEDGE, _fail_without_a_reason),
+        rules=("a bug came to light",),
+        seed=1,
+    ),
+    PlantedBug(
+        name="an unexpected error is only logged",
+        mutation=at_role("leader", SHARE_FETCH, _log_an_error),
+        rules=("a bug came to light",),
+        seed=1,
+    ),
+)
