@@ -1,4 +1,7 @@
-"""Rules that are broken on purpose must make the simulation fail within a few seeds; faults that are not, must not."""
+"""Planted bugs must make the simulation fail within a few seeds; faults that the rules have to stand must not.
+
+Here are those that the first seeds find; `make mutations` runs all of them over 200 seeds.
+"""
 
 from __future__ import annotations
 
@@ -12,81 +15,28 @@ from kshare_leader.node import LeaderNode
 from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from support.simulation.cluster import EMBEDDED, KAFKA
-from support.simulation.faults import Fault
 from support.simulation.hosts import Node, SimulatedHost
-from support.simulation.mutations import BROKEN_RULES, HARMLESS
-from support.simulation.plan import DRAW_PLAN, draw_plan
+from support.simulation.mutations.catalogue import BY_NAME, HARMLESS
+from support.simulation.mutations.search import search
+from support.simulation.plan import draw_plan
 from support.simulation.scenario import SeedRun, run_seed
 
+QUICK_SEEDS = range(1, 4)
+"""Bugs that one of these finds are planted in each test run."""
 SEEDS = range(1, 31)
-
-SIGNS = {
-    "the share coordinator answers before its write is durable": (
-        "delivered after its confirmation",
-        "delivery count forgotten",
-        "state went back",
-        "not drained",
-    ),
-    "the leader answers a produce before it is durable": (
-        "produced and confirmed, but lost",
-        "not where the answer said",
-        "delivered what is not in the log",
-        "a bug came to light",
-        "not drained",
-    ),
-    "the leader answers acknowledgements before their state is durable": (
-        "delivered after its confirmation",
-        "delivery count forgotten",
-    ),
-    "the leader forgets acknowledgements": ("delivered after its confirmation", "delivery count forgotten"),
-    "a record is given to two members": ("two holders", "delivery count does not grow"),
-    "a member's records are released although its session goes on": (
-        "two holders",
-        "acknowledgement refused without a reason",
-    ),
-    "a leader forgets who holds what": ("a lock was forgotten",),
-    "every delivery counts as the first": ("delivery count does not grow",),
-    "acknowledgements of what is held are refused": ("acknowledgement refused without a reason",),
-    "the share coordinator forgets writes": ("a confirmed state was not stored",),
-    "an exception is taken for a failing disk": ("a bug came to light",),
-    "an unexpected error is only logged": ("a bug came to light",),
-    "the leader epoch of a write is not compared": (
-        "a write of an older leader epoch was stored",
-        "state went back",
-        "delivered after its confirmation",
-    ),
-    "read_committed groups get all records": ("an aborted record was delivered", "delivered before it was committed"),
-    "some transactions end the other way": (
-        "aborted, and yet committed",
-        "committed, and yet aborted",
-        "committed without being asked to",
-        "half of a transaction",
-    ),
-    "deleted records are kept": ("the log start went back", "deleted, and delivered afterwards"),
-    "dead letters are lost": ("given up without a dead letter",),
-    "dead letters are appended again": ("two dead letters of one record",),
-}
-"""The rules of which one must be found broken."""
-
-
-FAULTS = {
-    "the leader epoch of a write is not compared": (
-        Fault(1.0, "slow-link", ("leader-1", "share-coordinator-1"), duration=14.0, strength=0.3),
-        *(Fault(3.0 + 2 * number, "crash", ("leader-1",), 0.1) for number in range(6)),
-    ),
-}
-"""Instead of a seed's own, those that show it: state writes that arrive after their sender's end."""
+"""Other seeds are tried where the known one does not find it any more, as after a change of the workload."""
 
 OF_KAFKA_TOO = (
     "the leader answers acknowledgements before their state is durable",
-    "the leader forgets acknowledgements",
+    "the leader forgets acknowledgements that it confirmed",
     "a record is given to two members",
-    "the share coordinator forgets writes",
+    "the share coordinator forgets writes that it confirmed",
     "read_committed groups get all records",
 )
 """Those whose way through the system is another one with the kafka engine. What producers, transactions, deletions and
 disks may do wrong is the cluster's there; the other rules are of leaders and members alone."""
-RUNS = [(EMBEDDED, name) for name in BROKEN_RULES] + [(KAFKA, name) for name in OF_KAFKA_TOO]
+RUNS = [(EMBEDDED, name) for name, bug in BY_NAME.items() if bug.engine == EMBEDDED and bug.seed in QUICK_SEEDS]
+RUNS += [(KAFKA, name) for name in OF_KAFKA_TOO]
 
 
 @pytest.fixture(autouse=True)
@@ -97,14 +47,10 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("engine", "name"), RUNS)
-def test_a_broken_rule_is_found(engine: str, name: str) -> None:
-    found: list[str] = []
-    for seed in SEEDS:
-        outcome = SeedRun(DRAW_PLAN[engine](seed), BROKEN_RULES[name](), faults=FAULTS.get(name)).run()
-        found.extend(violation.rule for violation in outcome.violations)
-        if set(found) & set(SIGNS[name]):
-            return
-    raise AssertionError(f"{len(SEEDS)} seeds did not notice that {name}; they found {sorted(set(found))}")
+def test_a_planted_bug_is_found(engine: str, name: str) -> None:
+    bug = replace(BY_NAME[name], engine=engine)
+    found = search(bug, [*([] if bug.seed is None else [bug.seed]), *SEEDS])
+    assert found.seed is not None, f"{len(SEEDS)} seeds did not notice that {name}; they found {found.others}"
 
 
 class SickLeader(LeaderNode):

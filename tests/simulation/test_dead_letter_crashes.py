@@ -21,7 +21,7 @@ from support.simulation.connections import ConnectionLost
 from support.simulation.history import StateWritten
 from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
-from support.simulation.mutations import Call, Mutation, WrapCall
+from support.simulation.mutations.mutation import Call, Mutation, WrapCall
 from support.simulation.network import in_no_host
 from support.simulation.scripted import ScriptedConsumer, produce
 

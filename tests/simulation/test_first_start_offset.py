@@ -18,7 +18,7 @@ from support.simulation.cluster import COORDINATOR, ENGINES, Cluster, shape_of
 from support.simulation.history import StateWritten
 from support.simulation.kafka_clients.admin import LATEST, Admin
 from support.simulation.loop import VirtualLoop
-from support.simulation.mutations import Call, Mutation
+from support.simulation.mutations.mutation import Call, Mutation
 from support.simulation.scripted import ScriptedConsumer, ScriptedTopic
 
 GROUP, TOPIC, RECORDS = "G1", "orders", 20

@@ -18,14 +18,14 @@ from kshare.audit.findings import Finding, Severity, SharePartitionAudit
 from kshare_core.delivery_history import HISTORY_TOPIC, HistoryRecord, decode_history_record
 from support.simulation.kafka_clients.admin import Admin
 from support.simulation.moving_partitions import MovingRun, moving_plan
-from support.simulation.mutations import BROKEN_RULES
+from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.plan import draw_plan
 from support.simulation.rules.delivery_history import ON, PUBLISHED_WITHIN_S, HistoryRun
 from support.simulation.scenario import Account
 
 DEFAULT_SEEDS = (2, 3, 4, 6)
 SHOWN_BY_THE_HISTORY = {
-    "the share coordinator answers before its write is durable": range(5, 31),
+    "the disk of a share coordinator says that writes are durable before they are": range(5, 31),
     "the leader answers acknowledgements before their state is durable": range(4, 31),
 }
 """Seeds of which one must show it; the first ones do at the time of writing."""
@@ -99,7 +99,7 @@ def test_partitions_that_move_between_leaders_have_one_history() -> None:
 @pytest.mark.parametrize("name", SHOWN_BY_THE_HISTORY)
 def test_a_broken_rule_is_found_in_the_history(name: str) -> None:
     for seed in SHOWN_BY_THE_HISTORY[name]:
-        run = HistoryRun(draw_plan(seed), BROKEN_RULES[name]())
+        run = HistoryRun(draw_plan(seed), BY_NAME[name].mutation())
         run.run()
         found = {str(finding.rule) for finding in faults_in(audits_of(run))}
         if found & {"end_forgotten", "count_forgotten"}:

@@ -57,12 +57,12 @@ PLANTED = (
         name="the leader forgets acknowledgements that it confirmed",
         mutation=at_role("leader", SHARE_ACKNOWLEDGE, _drop_acknowledgements),
         rules=("delivered after its confirmation", "delivery count forgotten"),
-        seed=1,
+        seed=2,
     ),
     PlantedBug(
         name="acknowledgements of what is held are refused",
         mutation=at_role("leader", SHARE_ACKNOWLEDGE, _refuse_acknowledgements),
         rules=("acknowledgement refused without a reason",),
-        seed=1,
+        seed=2,
     ),
 )

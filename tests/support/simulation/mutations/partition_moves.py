@@ -41,12 +41,12 @@ PLANTED = (
         name="states are answered from an old cache after a move",
         mutation=planted(Patch(ShareCoordinatorMachine, "forget", _forget_nothing)),
         rules=("a confirmed state was not stored", "state went back", "a bug came to light"),
-        seed=1,
+        seed=17,
     ),
     PlantedBug(
         name="the former owner of a state partition takes writes while it moves",
         mutation=planted(Patch(Ownership, "_refusal_of_place", _serve_while_moving)),
         rules=("a confirmed state was not stored",),
-        seed=1,
+        seed=None,
     ),
 )

@@ -19,6 +19,6 @@ class PlantedBug:
     """A new one for each run."""
     rules: tuple[str, ...]
     """The rules of which one must be found broken: others do not say what is wrong."""
-    seed: int
-    """A seed that finds it. It changes with the code: `make mutations` prints the first one."""
+    seed: int | None
+    """The first seed that finds it, which changes with the code; None: none of the first ones does."""
     engine: str = EMBEDDED

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from support.simulation.mutations.catalogue import BY_NAME
+from support.simulation.mutations.planted_bug import PlantedBug
 from support.simulation.runner import be_quiet
 from support.simulation.scenario import run_seed
 
@@ -26,9 +27,8 @@ class Found(NamedTuple):
     cpu_seconds: float
 
 
-def search(name: str, seeds: Sequence[int]) -> Found:
+def search(bug: PlantedBug, seeds: Sequence[int]) -> Found:
     """Runs seeds with the bug until one finds it."""
-    bug = BY_NAME[name]
     others: dict[str, None] = {}
     started = time.process_time()
     for seed in seeds:
@@ -36,13 +36,18 @@ def search(name: str, seeds: Sequence[int]) -> Found:
         for violation in outcome.violations:
             if violation.rule in bug.rules:
                 spent = time.process_time() - started
-                return Found(name, seed, violation.rule, violation.text, tuple(others), spent)
+                return Found(bug.name, seed, violation.rule, violation.text, tuple(others), spent)
             others[violation.rule] = None
-    return Found(name, None, "", "", tuple(others), time.process_time() - started)
+    return Found(bug.name, None, "", "", tuple(others), time.process_time() - started)
+
+
+def _search_named(name: str, seeds: Sequence[int]) -> Found:
+    return search(BY_NAME[name], seeds)
 
 
 def search_all(names: Sequence[str], seeds: Sequence[int], processes: int) -> Iterator[Found]:
-    search_one = partial(search, seeds=seeds)
+    """What the seeds show of each bug, in the order of the names."""
+    search_one = partial(_search_named, seeds=seeds)
     if processes == 1:
         yield from map(search_one, names)
         return

@@ -69,24 +69,24 @@ PLANTED = (
         name="the epoch of a share session is not compared",
         mutation=planted(Patch(ShareSessionTable, "_expect", _any_epoch)),
         rules=("a forged request was taken",),
-        seed=1,
+        seed=None,
     ),
     PlantedBug(
         name="a partition that is added to an open session does not join",
         mutation=planted(Patch(ShareSessionTable, "update", _no_partition_joins)),
         rules=("not drained",),
-        seed=1,
+        seed=6,
     ),
     PlantedBug(
         name="the late end of a session releases what the newer one holds",
         mutation=planted(Patch(ServedPartition, "release_until", _release_newer_sessions)),
         rules=("two holders", "acknowledgement refused without a reason"),
-        seed=1,
+        seed=None,
     ),
     PlantedBug(
         name="a lost answer takes back the records of earlier fetches too",
         mutation=planted(Patch(ServedPartition, "take_back", _take_back_more)),
         rules=("two holders", "delivery count does not grow", "acknowledgement refused without a reason"),
-        seed=1,
+        seed=None,
     ),
 )

@@ -140,7 +140,7 @@ PLANTED = (
         name="one partition of a transaction gets the other marker",
         mutation=planted(Patch(transaction_markers, "_markers", _skip_a_partition)),
         rules=("half of a transaction", "aborted, and yet committed", "committed, and yet aborted"),
-        seed=1,
+        seed=2,
     ),
     PlantedBug(
         name="a producer of an older epoch writes on",
@@ -148,7 +148,7 @@ PLANTED = (
             Patch(state, "check_epoch", _fence_no_producer), Patch(entries, "check_epoch", _fence_no_producer)
         ),
         rules=("a fenced producer was not refused", "a bug came to light"),
-        seed=1,
+        seed=None,
     ),
     PlantedBug(
         name="read_committed groups get all records",
