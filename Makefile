@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate soak protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs
 
 setup: $(STAMP)
 
@@ -145,3 +145,7 @@ soak: setup
 # Many seeds of the simulation: make simulate SIMULATE="--seeds 1000"
 simulate: setup
 	PYTHONPATH=tests $(BIN)/python -m support.simulation $(SIMULATE)
+
+# Every planted bug, over up to 200 seeds until one finds it, and the table: make mutations MUTATIONS="--only leases"
+mutations: setup
+	PYTHONPATH=tests $(BIN)/python -m support.simulation.mutations $(MUTATIONS)

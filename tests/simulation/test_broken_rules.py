@@ -1,12 +1,12 @@
 """Planted bugs must make the simulation fail within a few seeds; faults that the rules have to stand must not.
 
-Here are those that the first seeds find; `make mutations` runs all of them over 200 seeds.
+Here is one of each feature that the first seeds find; `make mutations` runs all of them over 200 seeds.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,13 +16,14 @@ from kshare_rpc.network import Network
 from kshare_runtime.ports import Environment
 from support.simulation.cluster import EMBEDDED, KAFKA
 from support.simulation.hosts import Node, SimulatedHost
-from support.simulation.mutations.catalogue import BY_NAME, HARMLESS
+from support.simulation.mutations.catalogue import BY_NAME, HARMLESS, PLANTED
+from support.simulation.mutations.planted_bug import PlantedBug
 from support.simulation.mutations.search import search
 from support.simulation.plan import draw_plan
 from support.simulation.scenario import SeedRun, run_seed
 
 QUICK_SEEDS = range(1, 4)
-"""Bugs that one of these finds are planted in each test run."""
+"""Of each feature, a bug that one of these finds is planted in each test run."""
 SEEDS = range(1, 31)
 """Other seeds are tried where the known one does not find it any more, as after a change of the workload."""
 
@@ -35,7 +36,14 @@ OF_KAFKA_TOO = (
 )
 """Those whose way through the system is another one with the kafka engine. What producers, transactions, deletions and
 disks may do wrong is the cluster's there; the other rules are of leaders and members alone."""
-RUNS = [(EMBEDDED, name) for name, bug in BY_NAME.items() if bug.engine == EMBEDDED and bug.seed in QUICK_SEEDS]
+
+
+def first_found(bugs: Sequence[PlantedBug]) -> list[str]:
+    """The name of the first bug of a feature that a few seeds find; none where all are rare."""
+    return [bug.name for bug in bugs if bug.engine == EMBEDDED and bug.seed in QUICK_SEEDS][:1]
+
+
+RUNS = [(EMBEDDED, name) for bugs in PLANTED.values() for name in first_found(bugs)]
 RUNS += [(KAFKA, name) for name in OF_KAFKA_TOO]
 
 

@@ -60,7 +60,7 @@ PLANTED = (
         name="a write of share-partition state is answered before its sync",
         mutation=planted(Patch(StateStore, "begin_append", _answer_before_the_sync)),
         rules=("a confirmed state was not stored", "delivered after its confirmation", "delivery count forgotten"),
-        seed=1,
+        seed=None,
     ),
     PlantedBug(
         name="the disk of a share coordinator says that writes are durable before they are",
@@ -72,7 +72,7 @@ PLANTED = (
             "state went back",
             "not drained",
         ),
-        seed=1,
+        seed=6,
     ),
     PlantedBug(
         name="the disk of a leader says that writes are durable before they are",
@@ -84,7 +84,7 @@ PLANTED = (
             "a bug came to light",
             "not drained",
         ),
-        seed=1,
+        seed=6,
     ),
     PlantedBug(
         name="the disk of the coordinator says that writes are durable before they are",
