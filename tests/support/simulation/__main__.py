@@ -14,11 +14,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from support.simulation import fresh
 from support.simulation.cluster import EMBEDDED, ENGINES
-from support.simulation.coverage import ENOUGH_SEEDS, Counts, not_met, table
+from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.runner import Result, be_quiet, run_seeds
-from support.simulation.scenario import Outcome, run_seed
+from support.simulation.scenario import Outcome, SeedRun, run_seed
+from support.simulation.seeds import fresh
+from support.simulation.seeds.coverage import ENOUGH_SEEDS, Counts, not_met, table
+from support.simulation.seeds.script import write_script
+from support.simulation.seeds.shrink import Shrinker, signature
+from support.simulation.swarm import draw_swarm_plan
 
 
 def _replay(seed: int, engine: str, *, trace: bool) -> bool:
@@ -32,6 +36,26 @@ def _replay(seed: int, engine: str, *, trace: bool) -> bool:
     print(outcome.report())
     print(f"history {outcome.digest}, {outcome.virtual_seconds:.1f} virtual seconds, {outcome.steps} steps")
     return outcome.failed
+
+
+def _shrink(seed: int, engine: str, mutation: str, seconds: float) -> bool:
+    """Prints the shrunk script of a failing seed, or says that it does not fail."""
+    be_quiet()
+    broken = BY_NAME[mutation].mutation if mutation else None
+    run = SeedRun(draw_swarm_plan(seed, engine), broken() if broken else None)
+    script, outcome = run.script, run.run()
+    if not outcome.failed:
+        print(f"seed {seed} does not fail")
+        return False
+    wanted = signature(outcome.violations[0])
+    print(f"{wanted}: {script.size()}", file=sys.stderr, flush=True)
+
+    def report(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    small = Shrinker(broken, wanted, time.monotonic() + seconds, report).shrink(script)
+    print(write_script(small, f"Shrunk from seed {seed} of the {engine} engine.", rule=wanted, mutation=mutation))
+    return True
 
 
 def _options(engine: str, seed: int) -> str:
@@ -48,7 +72,8 @@ def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
         coverage.update(result.coverage)
         if result.failed:
             command = f'make simulate SIMULATE="{_options(result.engine, result.seed)} --trace"'
-            print(f"{result.report}\nagain, at this commit: {command}\n", flush=True)
+            small = command.replace("--trace", "--shrink")
+            print(f"{result.report}\nagain, at this commit: {command}\nsmaller: {small}\n", flush=True)
     engines = dict.fromkeys(engine for engine, _ in jobs)
     print(table(coverage, engines))
     missed = not_met(coverage, engines) if len(results) >= ENOUGH_SEEDS else []
@@ -77,7 +102,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="only this one, in this process")
     parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
     parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help="the engine (default embedded)")
+    parser.add_argument(
+        "--shrink", action="store_true", help="with --seed: print a small script that fails the same way"
+    )
+    parser.add_argument("--mutation", default="", help="with --shrink: a planted bug (mutations.catalogue)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of --shrink, at most (default 120)")
     options = parser.parse_args(arguments)
+    if options.shrink and options.seed is not None:
+        return int(_shrink(options.seed, options.engine, options.mutation, options.seconds))
     if options.seed is not None:
         return int(_replay(options.seed, options.engine, trace=options.trace))
     be_quiet()

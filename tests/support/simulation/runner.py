@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from support.simulation.coverage import Counts
 from support.simulation.scenario import run_seed
+from support.simulation.seeds.coverage import Counts
 
 
 class Result(NamedTuple):

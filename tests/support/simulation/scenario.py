@@ -21,23 +21,24 @@ from kshare_rpc.network import CallFailed
 from support.simulation.activities.activities import Activities, stopped
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
-from support.simulation.coverage import FAULTS, Counts, Item, watched_machines
 from support.simulation.evidence import DeadLetter, RecordKey
-from support.simulation.faults import Fault, FaultInjector, draw_faults
+from support.simulation.faults import Fault, FaultInjector
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
 from support.simulation.kafka_clients.admin import LATEST, Admin
 from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.producer import Producer
 from support.simulation.kafka_clients.protocol import ReadRecord
 from support.simulation.kafka_clients.session import TopicMetadata
-from support.simulation.kafka_clients.transactional_producer import TransactionalProducer
+from support.simulation.kafka_clients.transactional_producer import TransactionalProducer, Work
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
 from support.simulation.plan import STALLS, Plan, dead_letter_topic
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
-from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, fault_kinds_of, members_behaviour
+from support.simulation.seeds.coverage import FAULTS, Counts, Item, watched_machines
+from support.simulation.seeds.script import NO_TRANSACTION, Batch, Script, draw_script
+from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, members_behaviour
 
 TOPIC = "orders"
 TIME_LIMIT_S = 1_200.0
@@ -85,17 +86,28 @@ class Account:
 
 
 class SeedRun:
-    """One run of one plan; see the module's text. `faults` instead of the seed's own: times from the ready cluster."""
+    """One run of one plan; see the module's text.
 
-    def __init__(self, plan: Plan, mutation: Mutation | None = None, *, faults: Sequence[Fault] | None = None) -> None:
+    `faults` or a whole `script` instead of the seed's own: times from the ready cluster.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        mutation: Mutation | None = None,
+        *,
+        faults: Sequence[Fault] | None = None,
+        script: Script | None = None,
+    ) -> None:
         self.plan = plan
-        self._chosen_faults = faults
         self.loop = VirtualLoop(time_limit=TIME_LIMIT_S, step_limit=STEP_LIMIT)
         self.random = random.Random(f"{plan.seed}/scenario")
         self._mutation = mutation or Mutation()
         self.confirmations: list[Confirmation] = []
         """Of the owners of fenced logs, with the kafka engine."""
         self.cluster = Cluster(self.loop, str(plan.seed), plan.shape, mutation)
+        drawn = draw_script(plan, list(self.cluster.hosts)) if script is None else script
+        self.script = drawn if faults is None else replace(drawn, faults=tuple(faults))
         self.injector = FaultInjector(self.cluster, random.Random(f"{plan.seed}/injector"), FAULT_KINDS)
         self.activities = Activities(self.cluster, plan, TOPIC)
         self.faults: list[Fault] = []
@@ -240,35 +252,42 @@ class SeedRun:
     async def _produce(self) -> None:
         plan = self.plan
         shares = []
-        for number in range(plan.producers):
-            work = self._draw_batches(f"p{number + 1}", plan.records // plan.producers, (1, 3, 10, 25))
-            producer = Producer(self.cluster.log_client(f"producer-{number + 1}"), TOPIC)
-            shares.append(producer.run(work, seconds=plan.fault_seconds))
-        for number in range(plan.transactional_producers):
+        for name in dict.fromkeys(batch.producer for batch in self.script.work):
+            batches = [batch for batch in self.script.work if batch.producer == name]
+            number = name[1:]
+            if batches[0].transaction == NO_TRANSACTION:
+                producer = Producer(self.cluster.log_client(f"producer-{number}"), TOPIC)
+                shares.append(producer.run_at(self._values_of(batches)))
+                continue
             transactional = TransactionalProducer(
-                self.cluster.log_client(f"transactional-{number + 1}"),
+                self.cluster.log_client(f"transactional-{number}"),
                 TOPIC,
                 version=1 if self._is_kafka else self.random.choice((1, 2)),
                 timeout_ms=plan.transaction_timeout_ms,
                 may_be_forgotten=self._is_kafka and (plan.deletes_records or plan.retains_little),
             )
-            transactions = [
-                self._draw_batches(f"t{number + 1}-{index}", self.random.choice((1, 5, 20)), (1, 3, 10))
-                for index in range(plan.transactions)
-            ]
-            shares.append(transactional.run(transactions, seconds=plan.fault_seconds))
+            shares.append(transactional.run_at(self._transactions_of(batches)))
         await asyncio.gather(*shares)
 
-    def _draw_batches(self, name: str, records: int, sizes: Sequence[int]) -> dict[int, list[tuple[str, ...]]]:
-        """At least so many values, over the partitions in batches of these sizes."""
-        work: dict[int, list[tuple[str, ...]]] = {}
-        made = 0
-        while made < records:
-            size = self.random.choice(sizes)
-            values = tuple(f"{name}-{made + index}" for index in range(size))
-            work.setdefault(self.random.randrange(self.plan.partitions), []).append(values)
-            made += size
+    @staticmethod
+    def _values_of(batches: Sequence[Batch], first: int = 0) -> dict[int, list[tuple[float, tuple[str, ...]]]]:
+        """The values of each partition's batches, with their times; counted from `first` on."""
+        work: dict[int, list[tuple[float, tuple[str, ...]]]] = {}
+        for batch in batches:
+            values = tuple(f"{batch.producer}-{first + index}" for index in range(batch.records))
+            work.setdefault(batch.partition, []).append((batch.at, values))
+            first += batch.records
         return work
+
+    def _transactions_of(self, batches: Sequence[Batch]) -> list[tuple[float, Work]]:
+        transactions: list[tuple[float, Work]] = []
+        first = 0
+        for number in dict.fromkeys(batch.transaction for batch in batches):
+            parts = [batch for batch in batches if batch.transaction == number]
+            work = self._values_of(parts, first)
+            first += sum(batch.records for batch in parts)
+            transactions.append((parts[0].at, {index: [values for _, values in each] for index, each in work.items()}))
+        return transactions
 
     async def _delete_records(self) -> None:
         """An administrator deletes the older records of a partition, now and then."""
@@ -303,14 +322,7 @@ class SeedRun:
 
     async def _let_faults_happen(self) -> None:
         plan, start = self.plan, self.loop.time()
-        draw = random.Random(f"{plan.seed}/faults")
-        end = start + plan.fault_seconds
-        if self._chosen_faults is None:
-            kinds = fault_kinds_of(plan)
-            hosts = list(self.cluster.hosts)
-            self.faults = draw_faults(draw, hosts, start=start, end=end, count=plan.fault_count, kinds_of_fault=kinds)
-        else:
-            self.faults = [replace(fault, at=start + fault.at) for fault in self._chosen_faults]
+        self.faults = [replace(fault, at=start + fault.at) for fault in self.script.faults]
         self.injector.start(self.faults)
         await asyncio.sleep(plan.fault_seconds)
         await self.injector.heal()
@@ -411,3 +423,7 @@ class SeedRun:
 def run_seed(seed: int, mutation: Mutation | None = None, *, engine: str = EMBEDDED) -> Outcome:
     """Draws what a seed has, and its plan, and runs it."""
     return SeedRun(draw_swarm_plan(seed, engine), mutation).run()
+
+
+def run_script(script: Script, mutation: Mutation | None = None) -> Outcome:
+    return SeedRun(script.plan, mutation, script=script).run()

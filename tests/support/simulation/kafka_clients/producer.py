@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,29 @@ class Producer:
         """`work`: the batches of each partition, in order, sent over about `seconds`."""
         await self._init_producer_id()
         await asyncio.gather(*(self._run_partition(index, batches, seconds) for index, batches in work.items()))
+
+    async def run_at(self, work: Mapping[int, Sequence[tuple[float, tuple[str, ...]]]]) -> None:
+        """`work`: the batches of each partition, in order, each with the seconds from now at which it is sent."""
+        start = self._client.now()
+        await self._init_producer_id()
+        await asyncio.gather(*(self._run_partition_at(index, batches, start) for index, batches in work.items()))
+
+    async def _run_partition_at(
+        self, partition: int, batches: Sequence[tuple[float, tuple[str, ...]]], start: float
+    ) -> None:
+        pending: list[tuple[float, _Batch]] = []
+        sequence = 0
+        for at, values in batches:
+            pending.append((start + at, _Batch(sequence, values)))
+            sequence += len(values)
+        draw = self._client.random.random
+        while pending:
+            await asyncio.sleep(max(0.0, pending[0][0] - self._client.now()))
+            due = [batch for at, batch in pending[: 1 + int(draw() * IN_FLIGHT_LIMIT)] if at <= self._client.now()]
+            confirmed = await self._send_window(partition, due)
+            pending = [(at, batch) for at, batch in pending if batch.base_sequence not in confirmed]
+            if len(confirmed) < len(due):
+                await asyncio.sleep(RETRY_S * (0.5 + draw()))
 
     async def _init_producer_id(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout=milliseconds(1000))

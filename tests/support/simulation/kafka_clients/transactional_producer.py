@@ -106,13 +106,25 @@ class TransactionalProducer:
         draw = self._client.random.random
         await self._initialise()
         for number, work in enumerate(transactions):
-            try:
-                await self._transact(number, work)
-            except TransactionOver as reason:
-                self._client.note(f"transaction {number} is over: {reason}")
-                await asyncio.sleep(3 * draw() * (draw() < 0.5))
-                await self._start_anew(next(iter(work)))
+            await self._transact_or_start_anew(number, work)
             await asyncio.sleep(2 * draw() * seconds / len(transactions))
+
+    async def run_at(self, transactions: Sequence[tuple[float, Work]]) -> None:
+        """One transaction after the other, each so many seconds from now or, where it is late, after the former."""
+        start = self._client.now()
+        await self._initialise()
+        for number, (at, work) in enumerate(transactions):
+            await asyncio.sleep(max(0.0, start + at - self._client.now()))
+            await self._transact_or_start_anew(number, work)
+
+    async def _transact_or_start_anew(self, number: int, work: Work) -> None:
+        draw = self._client.random.random
+        try:
+            await self._transact(number, work)
+        except TransactionOver as reason:
+            self._client.note(f"transaction {number} is over: {reason}")
+            await asyncio.sleep(3 * draw() * (draw() < 0.5))
+            await self._start_anew(next(iter(work)))
 
     async def _transact(self, number: int, work: Work) -> None:
         client = self._client
