@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
 
 setup: $(STAMP)
 
@@ -24,6 +24,11 @@ format: setup
 # A cluster on a temporary folder, workers that crash, release and reject, and an account of every order.
 demo: setup
 	$(BIN)/kshare demo
+
+# A package for each service and library, in build/wheels: pip install --find-links build/wheels kshare
+wheels: setup
+	rm -rf build/wheels
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv build --quiet --all-packages --wheel --out-dir build/wheels
 
 # kshare on this machine until Ctrl-C; make up LISTEN=0.0.0.0:9092 DATA=/var/lib/kshare
 LISTEN ?= 127.0.0.1:9092
