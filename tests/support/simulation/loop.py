@@ -70,6 +70,18 @@ class LimitReached(Exception):
     """The simulation took more virtual time or more steps than it may."""
 
 
+UVLOOP_RESOLUTION_S = 0.0005
+
+
+class _DueHandle(asyncio.TimerHandle):
+    """What uvloop returns for a time within half a millisecond: a handle that does not know its time."""
+
+    __slots__ = ()
+
+    def when(self) -> float:
+        raise AttributeError("'uvloop.loop.Handle' object has no attribute 'when'")
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module's text. `time_limit` is in virtual seconds; a step is one callback."""
 
@@ -101,6 +113,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As uvloop, on which the roles run."""
+        handle = super().call_at(when, callback, *args, context=context)
+        if when - self._now < UVLOOP_RESOLUTION_S:
+            handle.__class__ = _DueHandle
+        return handle
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Runs `main` to its end, and throws away all that is then still under way."""

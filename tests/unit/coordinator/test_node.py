@@ -6,6 +6,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+import uvloop
 
 from kshare_coordinator.deadlines import Deadlines
 from kshare_core.errors import ErrorCode as E
@@ -520,6 +521,27 @@ def test_deadlines_move_in_both_directions() -> None:
         assert len(deadlines) == 0
 
     run_virtually(main)
+
+
+def test_a_deadline_that_has_come_and_then_another_on_uvloop() -> None:
+    """A JoinGroup with a rebalance timeout of 0; uvloop's handle of a timer that is due at once has no `when`."""
+
+    async def main() -> None:
+        all_expired = asyncio.get_running_loop().create_future()
+        expired: list[str] = []
+
+        def on_expired(keys: list[str]) -> None:
+            expired.extend(keys)
+            if len(expired) == 2:
+                all_expired.set_result(None)
+
+        deadlines: Deadlines[str] = Deadlines(on_expired)
+        deadlines.set("at once", 0)
+        deadlines.set("soon", 1)
+        await all_expired
+        assert expired == ["at once", "soon"]
+
+    uvloop.run(main())
 
 
 def test_after_a_stall_members_get_time_before_they_expire() -> None:

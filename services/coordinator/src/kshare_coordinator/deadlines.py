@@ -28,7 +28,9 @@ class Deadlines(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._in_heap: dict[Key, float] = {}
         self._serial = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        """When the timer fires. It is kept here, because uvloop's handle of a time that has come does not know it."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self._deadlines
@@ -74,11 +76,12 @@ class Deadlines(Generic[Key]):
     def _arm(self) -> None:
         first = self._heap[0][0] if self._heap else None
         if self._timer is not None:
-            if first is not None and self._timer.when() <= first:
+            if first is not None and self._timer_at <= first:
                 return
             self._timer.cancel()
             self._timer = None
         if first is not None:
+            self._timer_at = first
             self._timer = asyncio.get_running_loop().call_at(first, self._fire, first)
 
     def _fire(self, planned: float) -> None:

@@ -71,6 +71,7 @@ class ServedPartition:
         "_scan_handle",
         "_settings",
         "_timer",
+        "_timer_at",
         "_used_at_ms",
         "_waiting",
         "_writing",
@@ -124,7 +125,9 @@ class ServedPartition:
         )
         self._members: dict[Owner, None] = {}
         """Owners whose sessions fetched here and have not ended."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        """When the timer fires. It is kept here, because uvloop's handle of a time that has come does not know it."""
         self._scan_handle: asyncio.Handle | None = None
         self._reset = ""
         """The share.auto.offset.reset that gave the start offset."""
@@ -509,9 +512,10 @@ class ServedPartition:
             return
         when = (max(deadline_ms, self._writing.paused_until_ms) + 1) / 1000
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
+        self._timer_at = when
         self._timer = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
