@@ -92,6 +92,19 @@ def test_metadata_by_name_and_id() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("by_id", [{"name": None}, {"name": "orders", "topic_id": OTHER_TOPIC_ID}])
+def test_metadata_by_id_in_a_version_whose_answer_has_no_null_name(version: int, by_id: dict[str, Any]) -> None:
+    """As Kafka, which refuses all of the request; the answer was no valid one before."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        answer = await harness.client().ask(ApiKey.METADATA, version, topics=[{"name": "orders"}, by_id])
+        named = [(entry.name, int(entry.error_code)) for entry in answer.topics]
+        assert named == [("orders", ErrorCode.INVALID_REQUEST), (by_id["name"] or "", ErrorCode.INVALID_REQUEST)]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(("enabled", "asked", "created"), [("true", True, 1), ("false", True, 0), ("true", False, 0)])
 def test_metadata_creates_topics_where_both_sides_allow_it(enabled: str, asked: bool, created: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:

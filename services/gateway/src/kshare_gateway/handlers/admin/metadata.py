@@ -26,7 +26,7 @@ from kshare_gateway.catalog.internal_topics import (
     topic_named,
     topic_with_id,
 )
-from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway, log
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
 from kshare_gateway.security.access import Access
@@ -40,6 +40,8 @@ from kshare_wire.messages import ZERO_ID, EncodedArray, encode_array_in_slices
 
 FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS = 8
 VERSIONS_WITH_OPERATIONS_OF_CLUSTER = range(8, 11)
+VERSIONS_WITH_UNUSABLE_IDS = range(10, 12)
+"""Their requests have topic ids and null names, and their responses no null names: Kafka refuses both."""
 """Later ones leave them to DescribeCluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -54,12 +56,28 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
     operations = _TopicOperations(context, is_asked=_asks_for_operations_of_topics(context, request))
     if asked is None or (context.version == 0 and not asked):
         return _response(context, await _all_topics(context, operations), _operations_of_cluster(context, request))
+    if context.version in VERSIONS_WITH_UNUSABLE_IDS:
+        await _refuse_ids(context, asked)
     may_create = context.version < 4 or request.allow_auto_topic_creation
     not_created: frozenset[str] = frozenset()
     if may_create and context.gateway.configs.boolean("auto.create.topics.enable"):
         not_created = await _create_missing(context, asked)
     topics = await _asked_topics(context, asked, operations, not_created)
     return _response(context, topics, _operations_of_cluster(context, request))
+
+
+async def _refuse_ids(context: RequestContext, asked: Sequence[MetadataRequestTopic]) -> None:
+    """KafkaError for a topic that is asked for by its id."""
+    count = context.count_elements()
+    for entry in asked:
+        if entry.name is None:
+            text = f"Topic name can not be null for version {context.version}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        if entry.topic_id != ZERO_ID:
+            text = f"Topic IDs are not supported in requests for version {context.version}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        if count.add():
+            await count.next_slice()
 
 
 def _asks_for_operations_of_topics(context: RequestContext, request: MetadataRequest) -> bool:
@@ -181,8 +199,9 @@ async def _many_partitions(
 
 
 def failed(context: RequestContext, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    """As in Kafka, a null name is answered as an empty one: most versions of the response have no null."""
     topics: list[MetadataResponseTopic] = [
-        MetadataResponseTopic(error_code=error.code, name=entry.name, topic_id=entry.topic_id)
+        MetadataResponseTopic(error_code=error.code, name=entry.name or "", topic_id=entry.topic_id)
         for entry in request.topics or ()
     ]
     response = _response(context, topics, authorized_operations.UNKNOWN)
@@ -314,11 +333,11 @@ async def _create(gateway: Gateway, missing: list[str]) -> None:
     try:
         answer = await change_catalog(gateway, CREATE_TOPICS, request)
     except KafkaError as failure:
-        log.warning("topics %s could not be created: %s", missing, failure)
+        gateway.lines.warning("creation", "topics %s could not be created: %s", missing, failure)
         return
     for result in answer.topics:
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            log.warning("topic %s could not be created: %s", result.name, result.error_message)
+            gateway.lines.warning("creation", "topic %s could not be created: %s", result.name, result.error_message)
     await gateway.catalog.wait_for_version(answer.version, timeout_ms=CALL_TIMEOUT_MS)
 
 
