@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from kshare_core.log_fields import log_fields
 from kshare_servicekit import logs
 from kshare_servicekit.logs import LogFormat
 
@@ -32,3 +33,23 @@ def _fail_beside(password: str) -> None:
         raise ValueError("broken")
     except ValueError:
         logging.getLogger("kshare").exception("failed beside %d variables", len(environment))
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_what_a_client_sent_forges_no_line_and_is_not_long(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        logs.configure(role="gateway", node_id=1, log_format=log_format)
+        name = "group\n2026-11-26T00:00:00Z [error    ] forged \x1b[2J\0" + "x" * 32_000
+        with log_fields(group=name):
+            logging.getLogger("kshare").info("DescribeGroups of %s failed", name)
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert not any(character in printed for character in "\0\x1b")
+    assert len(printed) < 3 * logs.TEXT_LIMIT

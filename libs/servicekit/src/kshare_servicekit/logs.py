@@ -4,6 +4,9 @@ Lines about work for a client's request have its `request_id`, which follows the
 traced work also have the trace id and span id. Lines about a group or a partition have `group`, `topic_id`, `partition`
 (kshare_core.log_fields). At level debug every request and every call between roles has a line.
 
+A line may quote what a client sent. Control characters in it are escaped, so that a client can neither forge a line nor
+change a terminal, and a text has at most TEXT_LIMIT characters. Tracebacks keep their lines.
+
 Structlog is imported here, without rich: it imports rich where that is installed, for tracebacks with local variables.
 Roles print plain tracebacks, and the import takes a tenth of a role's start.
 
@@ -33,6 +36,10 @@ finally:
     if not _is_rich_loaded:
         del sys.modules[_RICH]
 
+TEXT_LIMIT = 2_000
+"""Characters of a line's text, and of each of its fields; a client may send a name of 32 KiB."""
+TRACEBACK_FIELDS = ("exception", "stack")
+
 LogFormat = Literal["console", "json"]
 
 
@@ -56,6 +63,7 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.processors.StackInfoRenderer(),
+        _quoted,
     ]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -79,6 +87,22 @@ def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _quoted(_: Any, __: str, event: EventDict) -> EventDict:
+    for name, value in event.items():
+        if isinstance(value, str) and name not in TRACEBACK_FIELDS:
+            event[name] = quoted(value)
+    return event
+
+
+def quoted(text: str) -> str:
+    """The text on one line, without control characters, and not too long."""
+    if len(text) > TEXT_LIMIT:
+        text = f"{text[:TEXT_LIMIT]}… ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def configure_audit_log() -> None:
