@@ -47,6 +47,9 @@ class Owner:
         self.failures.append(stream_id)
         self.frames.close_stream(stream_id)
 
+    def violated(self, reason: str) -> None:
+        self.give_up(reason)
+
     def give_up(self, reason: str) -> None:
         self.given_up = reason
         self.frames.end()

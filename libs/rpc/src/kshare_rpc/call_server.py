@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from kshare_core.identifiers import topic_id_text
 from kshare_core.log_fields import REQUEST_ID_LIMIT, current_request_id, log_fields
+from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_fastpath.prompt_future import when_ended
 from kshare_rpc.call_statistics import DENIED, HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
@@ -190,6 +191,8 @@ class CallServer:
         audit: Audit | None = None,
     ) -> None:
         self.audit = audit
+        self.lines = BoundedLog(call_log)
+        """The log lines that callers cause with what is no call."""
         self.services = services
         self.statistics = statistics or CallStatistics()
         self.on_handler_error = on_handler_error

@@ -61,6 +61,7 @@ class ServerExchange(Http2Exchange):
         super().__init__(client_side=False)
         self._requires_roles = requires_roles
         self._caller = ANYBODY
+        self._peer = "localhost"
         self._calls = calls
         self._connections = connections
         self._streams: dict[int, _ServedStream] = {}
@@ -75,7 +76,7 @@ class ServerExchange(Http2Exchange):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._connections[self] = None
         peer = transport.get_extra_info("peername")
-        host = str(peer[0]) if isinstance(peer, tuple) else "localhost"
+        host = self._peer = str(peer[0]) if isinstance(peer, tuple) else "localhost"
         tls = transport.get_extra_info("ssl_object")
         self._caller = caller_of(tls, host, is_required=self._requires_roles)
         super().connection_made(transport)
@@ -95,10 +96,13 @@ class ServerExchange(Http2Exchange):
         self._start_waiting()
 
     def stream_failed(self, stream_id: int, error: FrameError) -> None:
-        assert self._transport is not None
-        peer = self._transport.get_extra_info("peername")
-        logging.getLogger(__name__).warning("closing a connection, %s sent an invalid frame: %s", peer, error)
+        text = "closing a stream of %s, which sent an invalid frame: %s"
+        self._calls.lines.warning("invalid frame", text, self._peer, error)
         self._end_stream(stream_id, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def violated(self, reason: str) -> None:
+        self._calls.lines.warning("violation", "closing the connection of %s: %s", self._peer, reason)
+        self.give_up(reason)
 
     def lost(self, reason: str) -> None:
         self._connections.pop(self, None)

@@ -110,6 +110,10 @@ class Http2Exchange(asyncio.Protocol):
 
     # Ending
 
+    def violated(self, reason: str) -> None:
+        """The peer breaks HTTP/2."""
+        self.give_up(reason)
+
     def give_up(self, reason: str) -> None:
         """Closes the connection; unsent messages are dropped."""
         self._end(reason)

@@ -139,8 +139,12 @@ class FrameSink(Protocol):
         """The stream's data is no valid message; the owner ends the stream."""
         ...
 
+    def violated(self, reason: str) -> None:
+        """The peer breaks the protocol; the owner calls `end`."""
+        ...
+
     def give_up(self, reason: str) -> None:
-        """The peer breaks the protocol or ended the connection; the owner calls `end`."""
+        """The peer ended the connection; the owner calls `end`."""
         ...
 
     def unsent_changed(self) -> None:
@@ -290,7 +294,7 @@ class Http2Frames:
             events = self._h2.receive_data(frame)
         except (h2.exceptions.ProtocolError, UnicodeDecodeError) as error:  # the latter: bytes in a header
             self.flush()
-            self._sink.give_up(f"the peer violated HTTP/2: {error}")
+            self._sink.violated(f"the peer violated HTTP/2: {error}")
             return
         for event in events:
             if isinstance(event, h2.events.DataReceived):

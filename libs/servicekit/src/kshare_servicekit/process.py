@@ -20,6 +20,7 @@ import uvloop
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.errors import KafkaError, StorageFailure
+from kshare_core.security.bounded_lines import BoundedLines
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_rpc.exchange_tls import ExchangeTls
@@ -159,6 +160,8 @@ class _Process:
         self._role = role
         self._settings = settings
         self._log = structlog.stdlib.get_logger("kshare")
+        self._failed_calls: dict[str, BoundedLines] = {}
+        """The log lines of failed calls, by method."""
         self._metrics = Metrics()
         self._tracer = _tracer(settings, role)
         self._health_server: Server | None = None
@@ -318,7 +321,11 @@ class _Process:
             await asyncio.sleep(PROBLEMS_INTERVAL_MS / 1000)
 
     def _log_handler_error(self, path: str, error: BaseException) -> None:
-        self._log.error("a call failed", method=path, reason=str(error), exc_info=error)
+        """A caller that repeats a call that fails causes a limited number of tracebacks."""
+        left_out = self._failed_calls.setdefault(path, BoundedLines()).take()
+        if left_out is not None:
+            more = {"left_out_before": left_out} if left_out else {}
+            self._log.error("a call failed", method=path, reason=str(error), exc_info=error, **more)
 
 
 async def _closed(pipe: int) -> None:

@@ -17,6 +17,7 @@ from zlib import crc32
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.work_slices import WorkSlices
 from kshare_gateway.catalog.metadata_fragments import MetadataFragments
 from kshare_gateway.connections.produce_order import ProduceOrder
@@ -71,6 +72,8 @@ class Gateway:
         self.reassignments = ReassignedPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self.awaited_batches = AwaitedBatches()
+        self.lines = BoundedLog(log)
+        """The log lines that clients can cause any number of."""
         self.slices = WorkSlices()
         self.memory = RequestMemory(
             settings.queued_bytes,
@@ -104,6 +107,10 @@ class Gateway:
         """The leader's response; CallFailed or a subclass without one."""
         channel = self.catalog.channel(address)
         return channel.call(method, request, payload, timeout_ms=CALL_TIMEOUT_MS + wait_ms)
+
+    def call_failed(self, api: str, place: str, failure: CallFailed) -> None:
+        """Logs it. Clients choose the time-out of some calls, so they cause any number of these."""
+        self.lines.warning(f"call of {api}", "%s at %s failed: %s", api, place, failure)
 
     async def call_coordinator(
         self, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS

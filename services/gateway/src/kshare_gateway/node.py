@@ -106,6 +106,7 @@ class GatewayNode:
             context=self._context,
             spawn=self._spawn,
             metrics=self._gateway.metrics,
+            lines=self._gateway.lines,
             memory=self._gateway.memory,
             slices=self._gateway.slices,
             traces=None if environment.tracer is None else RequestTraces(environment.tracer),
@@ -173,6 +174,7 @@ class GatewayNode:
         )  # loads a library that few gateways need
 
         environment = TlsListenerEnvironment(
+            lines=self._gateway.lines,
             refusal=self._refusal,
             new_connection=partial(self.new_connection, listener.name),
             metrics=self._gateway.metrics,
@@ -341,7 +343,8 @@ class GatewayNode:
 
     def _release_sessions(self, connection_id: int) -> None:
         for session in self._gateway.sessions.connection_lost(connection_id):
-            log.info("releasing share session %s, its connection %d was closed", session.key, connection_id)
+            text = "releasing share session %s, its connection %d was closed"
+            self._gateway.lines.info("session", text, session.key, connection_id)
             self._gateway.spawn(self._share_fetcher.release(session), "release of a share session")
 
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
+from kshare_core.security.bounded_lines import LINES_PER_SECOND
 from kshare_gateway.connections.connection import REQUESTS_UNDER_WAY_LIMIT
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -151,6 +152,25 @@ def test_hostile_bytes_close_their_connection_and_no_other(
         await other.ask(ApiKey.METADATA, 12, topics=())
 
     run(scenario, {"socket.request.max.bytes": "1000000"})
+
+
+def test_a_flood_of_hostile_clients_has_a_bounded_number_of_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Malformed requests, and good ones that are refused, of one kind each."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        with caplog.at_level(logging.INFO, "kshare_gateway"):
+            for _ in range(1_000):
+                harness.client().connection.data_received(struct.pack(">i", -1))
+            client = harness.client()
+            for _ in range(1_000):
+                await client.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, group_id="g", member_id="m", share_session_epoch=0)
+        seconds_at_most = 20
+        malformed = [text for text in caplog.messages if "closing connection" in text]
+        refused = [text for text in caplog.messages if text.startswith("ShareAcknowledge of /10.1.2.3: ")]
+        assert 0 < len(malformed) <= LINES_PER_SECOND * seconds_at_most
+        assert 0 < len(refused) <= LINES_PER_SECOND * seconds_at_most
+
+    run(scenario)
 
 
 def test_a_request_in_pieces() -> None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
-from kshare_core.security.bounded_lines import BoundedLines
+from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.security.principals import ANONYMOUS, user
 from kshare_core.tracing import current_traceparent
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
@@ -83,6 +83,7 @@ LONG_REQUESTS_LIMIT = 1
 A decoded element takes half a kilobyte, and almost one kilobyte with its result. Requests that wait for records or for
 other group members count only while they are decoded.
 """
+MALFORMED = "malformed"
 _LANES = {int(api_key): int(served.size) for api_key, served in SERVED_APIS.items()}
 """Lanes are sizes of responses: at most one request of a lane is in flight on a connection, save in lane 0 (SHORT)."""
 _LONG_ANSWER = int(ResponseSize.LONG)
@@ -121,7 +122,8 @@ class ConnectionEnvironment:
 
     None: no rule of ssl.principal.mapping.rules matches the certificate, so the connection is closed.
     """
-    failed_authentications: BoundedLines = field(default_factory=BoundedLines)
+    lines: BoundedLog = field(default_factory=lambda: BoundedLog(log))
+    """The log lines that clients cause."""
     authentication_delay_ms: Callable[[], int] = lambda: 0
     """connection.failed.authentication.delay.ms."""
     memory: RequestMemory = field(default_factory=unlimited_memory)
@@ -214,9 +216,10 @@ class ClientConnection(asyncio.Protocol):
             refusal = None if self.principal else "no rule of ssl.principal.mapping.rules matches its certificate"
         if refusal is not None:
             if self._muted is not None:
-                log.info("connection %d of %s is throttled: %s", self.connection_id, self.client_host, refusal)
+                text = "connection %d of %s is throttled: %s"
+                self._environment.lines.info("throttled", text, self.connection_id, self.client_host, refusal)
             else:
-                self._close(refusal)
+                self._close(refusal, "not admitted")
             return
         self._last_active = asyncio.get_running_loop().time()
         self._limit_frames()
@@ -317,7 +320,7 @@ class ClientConnection(asyncio.Protocol):
                 self._start(frame)
                 started += 1
         except (MalformedRequest, ConnectionMustClose) as problem:
-            self._close(str(problem))
+            self._close(str(problem), MALFORMED)
             return
         if started:
             self.account.frame_is_whole()
@@ -440,7 +443,7 @@ class ClientConnection(asyncio.Protocol):
             except WorkAbandoned:
                 return
             except (MalformedRequest, ConnectionMustClose) as problem:
-                self._close(str(problem))
+                self._close(str(problem), MALFORMED)
                 return
             self._serve()
             is_bounded = is_splittable(header.api_key) or _LANES[header.api_key] == _LONG_ANSWER
@@ -476,13 +479,7 @@ class ClientConnection(asyncio.Protocol):
             self._close_unauthenticated(getattr(response, "error_message", None) or "its steps were out of order")
 
     def _close_unauthenticated(self, problem: str) -> None:
-        """Closes the connection; clients that go on trying have a limited number of log lines."""
-        left_out = self._environment.failed_authentications.take()
-        if left_out is None:
-            self._end()
-            return
-        more = f" ({left_out} such lines were left out before)" if left_out else ""
-        self._close(f"its authentication failed: {problem}{more}")
+        self._close(f"its authentication failed: {problem}", "authentication")
 
     def is_wanted(self) -> bool:
         """Whether the client is still connected, so that responses are of use.
@@ -536,7 +533,7 @@ class ClientConnection(asyncio.Protocol):
         except WorkAbandoned:
             return None
         except ConnectionMustClose as reason:
-            self._close(str(reason))
+            self._close(str(reason), self._handlers[header.api_key].name)
             return None
         except Exception:
             name = self._handlers[header.api_key].name
@@ -632,7 +629,8 @@ class ClientConnection(asyncio.Protocol):
         self, header: RequestHeader, context: RequestContext, request: Request[Any], error: KafkaError
     ) -> Response | None:
         """The response to a request of too many elements; a response that names each element is made part by part."""
-        log.info("%s of %s: %s", self._handlers[header.api_key].name, self.client_host, error)
+        name = self._handlers[header.api_key].name
+        self._environment.lines.info(name, "%s of %s: %s", name, self.client_host, error)
         if not is_refused_in_parts(header.api_key):
             return self._failed(header, context, request, error)
         joined = JoinedResponse(header.api_key)
@@ -659,7 +657,7 @@ class ClientConnection(asyncio.Protocol):
         except KafkaError as failure:
             error = failure
             with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
-                log.info("%s of %s: %s", handler.name, self.client_host, error)
+                self._environment.lines.info(handler.name, "%s of %s: %s", handler.name, self.client_host, error)
         except (ConnectionMustClose, WorkAbandoned):
             raise
         except Exception:
@@ -775,9 +773,11 @@ class ClientConnection(asyncio.Protocol):
             return
         self._idle_timer = loop.call_at(self._last_active + limit, self._watch_idle)
 
-    def _close(self, reason: str) -> None:
+    def _close(self, reason: str, kind: str = "closed") -> None:
+        """`kind` is that of its log line: see `BoundedLog`."""
         if not self._is_closed:
-            log.warning("closing connection %d of %s: %s", self.connection_id, self.client_host, reason)
+            text = "closing connection %d of %s: %s"
+            self._environment.lines.warning(kind, text, self.connection_id, self.client_host, reason)
             self._end()
 
     def _end(self) -> None:

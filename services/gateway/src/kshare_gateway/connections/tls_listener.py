@@ -16,10 +16,11 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.security.bounded_lines import BoundedLog
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.gateway import log
@@ -45,6 +46,8 @@ class TlsListenerEnvironment:
     refusal: Callable[[str], str | None]
     new_connection: Callable[[], ClientConnection]
     metrics: GatewayMetrics
+    lines: BoundedLog = field(default_factory=lambda: BoundedLog(log))
+    """The log lines that clients cause."""
 
 
 class TlsListener:
@@ -157,7 +160,8 @@ class TlsListener:
         refusal = self._environment.refusal(client_host)
         if refusal is not None:
             self._environment.metrics.connections_refused += 1
-            log.warning("refusing a connection of %s to listener %s: %s", client_host, self.name, refusal)
+            text = "refusing a connection of %s to listener %s: %s"
+            self._environment.lines.warning("not admitted", text, client_host, self.name, refusal)
             accepted.close()
             return
         try:
@@ -200,9 +204,8 @@ class TlsListener:
             if isinstance(error, HandshakeFailed) and error.alert:
                 await _tell(spare, error.alert)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away
-                log.warning(
-                    "the TLS handshake with %s at listener %s failed: %s", client_host, self.name, _reason(error)
-                )
+                text = "the TLS handshake with %s at listener %s failed: %s"
+                self._environment.lines.warning("handshake", text, client_host, self.name, _reason(error))
         finally:
             spare.close()
             self.became_client(connection.connection_id)

@@ -425,7 +425,7 @@ class ShareFetcher:
                     calls.remembered.remember(address, request.fetch_number, fetched, plan_number)
                 return self._read(session, address, request.fetch_number, answer, payload, acknowledged, remembered)
         except CallFailed as failure:
-            log.warning("ShareFetch at leader %s failed: %s", address, failure)
+            self._gateway.call_failed("ShareFetch", f"leader {address}", failure)
             self._releases.take_back(session.key, address, request.fetch_number)
             only_acknowledged = [key for key in acknowledged if key not in fetched]
             return LeaderAnswer(
@@ -573,7 +573,7 @@ class ShareFetcher:
         try:
             answer, _ = await self._gateway.call_leader(address, SHARE_ACKNOWLEDGE, request)
         except CallFailed as failure:
-            log.warning("ShareAcknowledge at leader %s failed: %s", address, failure)
+            self._gateway.call_failed("ShareAcknowledge", f"leader {address}", failure)
             return LeaderAnswer(address, _unavailable(list(partitions), (), partitions), unavailable=True)
         results = [
             PartitionAnswer(

@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
-from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.gateway import Gateway
 from kshare_gateway.request_context import RequestContext
 from kshare_rpc.network import CallFailed, Method
 
@@ -128,7 +128,7 @@ async def _ask(
     try:
         answer, _ = await gateway.call_leader(address, method, request)
     except CallFailed as failure:
-        log.warning("%s at share coordinator %s failed: %s", method.name, address, failure)
+        gateway.call_failed(method.name, f"share coordinator {address}", failure)
         text = f"The share coordinator did not respond: {failure}"
         return [api.refusal(each.partition, ErrorCode.COORDINATOR_NOT_AVAILABLE, text) for each in wanted]
     if len(answer.results) != len(wanted):

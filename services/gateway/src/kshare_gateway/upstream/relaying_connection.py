@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from kshare_core.errors import KafkaError
 from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment, Slot
-from kshare_gateway.gateway import log
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.upstream.client_relay import ClientRelay
 from kshare_gateway.upstream.front import Front
@@ -157,7 +156,8 @@ class RelayingConnection(ClientConnection):
         """The client connects again, and so learns where the cluster's brokers are now."""
         if self._is_closed or not (had_requests or self._front.has_sasl):
             return
-        log.info("closing connection %d of %s: %s", self.connection_id, self.client_host, reason)
+        text = "closing connection %d of %s: %s"
+        self._environment.lines.info("link is lost", text, self.connection_id, self.client_host, reason)
         self._end()
 
     def link_has_room(self) -> None:

@@ -17,7 +17,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation
 from kshare_core.work_slices import portions
-from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.gateway import Gateway
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import on_cluster
 from kshare_gateway.served_apis import ResponseSize, serve
@@ -101,7 +101,7 @@ async def _describe_at(
                     )
                 )
     except CallFailed as failure:
-        log.warning("DescribeLogDirs at leader %d failed: %s", node_id, failure)
+        context.gateway.call_failed("DescribeLogDirs", f"leader {node_id}", failure)
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory, topics=[])
     topics = [
         DescribeLogDirsTopic(name=names[topic_id], partitions=partitions) for topic_id, partitions in by_topic.items()

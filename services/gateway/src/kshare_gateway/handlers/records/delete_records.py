@@ -16,7 +16,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_core.security.acls import Operation
-from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway, log
+from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.records.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access, each_topic
@@ -92,7 +92,7 @@ async def _delete_at(
     try:
         answer, _ = await gateway.catalog.channel(address).call(DELETE_RECORDS, request, timeout_ms=timeout_ms)
     except CallFailed as failure:
-        log.warning("DeleteRecords at leader %s failed: %s", address, failure)
+        gateway.call_failed("DeleteRecords", f"leader {address}", failure)
         code = ErrorCode.REQUEST_TIMED_OUT if isinstance(failure, CallTimeout) else ErrorCode.NOT_LEADER_OR_FOLLOWER
         return [(entry.topic_id, _refusal(entry.partition, code)) for entry in wanted]
     return [

@@ -14,7 +14,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import topic_named
-from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access, each_topic
@@ -85,7 +85,7 @@ async def _describe_at(
     try:
         answer, _ = await gateway.call_leader(address, DESCRIBE_PRODUCERS, request)
     except CallFailed as failure:
-        log.warning("DescribeProducers at leader %s failed: %s", address, failure)
+        gateway.call_failed("DescribeProducers", f"leader {address}", failure)
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader did not respond: {failure}")
         return [(entry.topic_id, _refusal(entry.partition, error)) for entry in wanted]
     return [(result.topic_id, _described(result)) for result in answer.results]

@@ -20,7 +20,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
 from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
-from kshare_gateway.gateway import bounded_wait_ms, log
+from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.records.reassignment import ReassignmentWait
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access, check_cluster, topic_name_of_id
@@ -245,7 +245,7 @@ async def _fetch_at(
     try:
         answer, payload = await context.gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
     except CallFailed as failure:
-        log.warning("%s at %s failed: %s", source.fetch.name, source.address, failure)
+        context.gateway.call_failed(source.fetch.name, source.address, failure)
         return {
             TopicPartition(entry.topic_id, entry.partition): _refusal(entry.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             for entry in wanted

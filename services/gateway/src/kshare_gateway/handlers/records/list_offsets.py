@@ -16,7 +16,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation
 from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
-from kshare_gateway.gateway import Gateway, log
+from kshare_gateway.gateway import Gateway
 from kshare_gateway.records.partition_requests import Results, ask_until_served, partitions_of
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access, each_topic
@@ -107,7 +107,7 @@ async def _list_at(
     try:
         answer, _ = await gateway.call_leader(source.address, source.list_offsets, request)
     except CallFailed as failure:
-        log.warning("%s at %s failed: %s", source.list_offsets.name, source.address, failure)
+        gateway.call_failed(source.list_offsets.name, source.address, failure)
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return [
             (entry.topic_id, ListOffsetsPartitionResponse(partition_index=entry.partition, error_code=code))

@@ -22,7 +22,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import internal_name
 from kshare_gateway.connections.produce_order import ProduceTurn
-from kshare_gateway.gateway import CALL_TIMEOUT_MS, log
+from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.records.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.security.access import Access, Need, each_topic
@@ -229,7 +229,7 @@ async def _produce(context: RequestContext, address: str, records: _Records, req
     try:
         answer, _ = await context.gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)
     except CallFailed as failure:
-        log.warning("Produce at leader %s failed: %s", address, failure)
+        context.gateway.call_failed("Produce", f"leader {address}", failure)
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader did not respond: {failure}")
         return _Answers({key: _refusal(key.partition, error) for key in records}, is_from_leader=False)
     bodies = {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
