@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
+.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
 
 setup: $(STAMP)
 
@@ -146,6 +146,11 @@ model-slow: setup
 HOURS ?= 2
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --hours $(HOURS) $(SOAK)
+
+# Hostile requests against real processes, with a good client beside them: make test-hostile REQUESTS=1000000 SEED=1
+REQUESTS ?= 100000
+test-hostile: setup
+	PYTHONPATH=tests $(BIN)/python -m support.hostile --requests $(REQUESTS) $(if $(SEED),--seed $(SEED)) $(HOSTILE)
 
 # Many seeds of the simulation: make simulate SIMULATE="--seeds 1000"
 simulate: setup

@@ -36,6 +36,7 @@ from kshare_coordinator.metadata.etcd.port import (
     Removal,
     TransactionAnswer,
 )
+from support.simulation.loop import time_of
 
 Answer = TypeVar("Answer")
 Event = KeyValue | Removal
@@ -358,7 +359,7 @@ class MemoryEtcd:
 
     def _expired_while_paused(self, number: int) -> None:
         lease = self._leases.get(number)
-        if lease is not None and lease.timer.when() <= asyncio.get_running_loop().time():
+        if lease is not None and time_of(lease.timer) <= asyncio.get_running_loop().time():
             self.revoke(number)
 
 

@@ -82,6 +82,11 @@ class _DueHandle(asyncio.TimerHandle):
         raise AttributeError("'uvloop.loop.Handle' object has no attribute 'when'")
 
 
+def time_of(handle: asyncio.TimerHandle) -> float:
+    """When a handle of a VirtualLoop fires, also one that is due: for what is no code of a role."""
+    return asyncio.TimerHandle.when(handle)
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module's text. `time_limit` is in virtual seconds; a step is one callback."""
 

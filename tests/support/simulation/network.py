@@ -33,7 +33,7 @@ from kshare_rpc.network import (
     Service,
 )
 from support.simulation.history import History, Note
-from support.simulation.loop import Incarnation, VirtualLoop
+from support.simulation.loop import Incarnation, VirtualLoop, time_of
 from support.simulation.rules.unexpected import is_expected
 
 Tap = Callable[[str, str, Method[Any, Any], Message, "Message | None", float], None]
@@ -288,9 +288,9 @@ class SimulatedCall:
     def linger(self) -> None:
         """The stream is gone; a request that is still under way may be read from a buffer much later."""
         loop = self.fabric.loop
-        if self._arrival is not None and self._arrival.when() > loop.time():
+        if self._arrival is not None and time_of(self._arrival) > loop.time():
             self._arrival.cancel()
-            self._arrival = in_no_host(loop, self._arrival.when() + self.stream.linger_s(self.fabric), self._arrive)
+            self._arrival = in_no_host(loop, time_of(self._arrival) + self.stream.linger_s(self.fabric), self._arrive)
 
     def _arrive(self) -> None:
         fabric, source, target = self.fabric, self.source.host, self.target_host

@@ -1,0 +1,45 @@
+"""make test-hostile REQUESTS=1000000 SEED=1: exits 1 where something was found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from support.environment.memory_folder import memory_folder
+from support.hostile.run import run_hostile
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="make test-hostile", description=__doc__)
+    options.add_argument("--requests", type=int, default=None, help="send at least so many")
+    options.add_argument("--seconds", type=float, default=None, help="send for at least so long")
+    options.add_argument("--seed", type=int, default=None, help="a fresh one unless given")
+    options.add_argument("--connections", type=int, default=32)
+    options.add_argument("--calm-seconds", type=float, default=15.0, help="how long the good client is measured before")
+    options.add_argument("--log", type=Path, default=None, help="where to keep the roles' log")
+    options.add_argument("--api", type=int, nargs="*", default=[], help="keys of the APIs; all of them unless given")
+    given = options.parse_args()
+    seed = int(time.time()) if given.seed is None else given.seed
+    print(f"seed {seed}", flush=True)
+    if given.requests is None and given.seconds is None:
+        given.requests = 100_000
+    with memory_folder() as folder:
+        found = run_hostile(
+            folder,
+            seed=seed,
+            requests=given.requests,
+            seconds=given.seconds,
+            calm_s=given.calm_seconds,
+            connections=given.connections,
+            api_keys=given.api,
+        )
+    if given.log is not None:
+        given.log.write_text(found.log)
+    print(found.report())
+    return 1 if found.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

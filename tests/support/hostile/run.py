@@ -1,0 +1,157 @@
+"""A run of hostile requests against a cluster, with a good client beside it, and what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kshare_wire.generated.api_keys import ApiKey
+from support.clients.administration import create_topic
+from support.clients.good_client import Figures, GoodClient
+from support.clusters.kshare_cluster import ROLES, KshareCluster
+from support.hostile.corpus import corpus_requests
+from support.hostile.kafka_messages import Vocabulary
+from support.hostile.process_figures import MIB, ProcessFigures, watched
+from support.hostile.requests import RequestSource, served_versions
+from support.hostile.role_logs import kinds_of_lines, lines_in_a_second, unexpected_lines
+from support.hostile.senders import Outcomes, Sender
+from support.hostile.topics import topic_ids
+
+TOPICS = ("hostile-a", "hostile-b", "hostile-compacted")
+BUDGET_BYTES = 96 * MIB
+SETTINGS = {
+    "kshare.queued.max.bytes": str(BUDGET_BYTES),
+    "kshare.gateway.cache.bytes": str(16 * MIB),
+    "kshare.leader.tail.bytes": str(64 * MIB),
+    "kshare.max.partitions": "100",
+    "group.min.session.timeout.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+}
+MEMORY_GROWTH_LIMIT_BYTES = BUDGET_BYTES + 192 * MIB
+"""The budget, and as in the other attacks: copies on the way, what malloc keeps, and a batch after decompression."""
+DESCRIPTORS_BESIDE_CONNECTIONS = 64
+LINES_PER_SECOND_LIMIT = 300
+
+
+@dataclass
+class Run:
+    """What a run found."""
+
+    outcomes: Outcomes
+    seconds: float
+    processes: Mapping[str, ProcessFigures]
+    calm: Figures
+    attacked: Figures
+    log: str
+    connections: int
+    problems: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        """Figures for a person."""
+        met = len(self.outcomes.by_version)
+        lines = [
+            f"{self.outcomes.judged} requests in {self.seconds:.0f} s "
+            f"({self.outcomes.judged / self.seconds:.0f}/s) over "
+            f"{self.outcomes.connections} connections: {self.outcomes.answered} answered, {self.outcomes.refused} "
+            f"refused by closing; {self.outcomes.not_reached} more were cut off by those",
+            f"{met} of {len(served_versions())} versions of APIs met, each at least "
+            f"{min(self.outcomes.by_version.values(), default=0)} times; "
+            + ", ".join(f"{name} {count}" for name, count in self.outcomes.by_damage.most_common()),
+            f"longest burst until its last answer: {self.outcomes.longest_s:.1f} s",
+            f"good client without: {self.calm}",
+            f"good client beside it: {self.attacked}, p99 {self.attacked.p99_ms / self.calm.p99_ms:.2f} times",
+            *(f"{role}: {figures}" for role, figures in self.processes.items()),
+            f"log: {self.log.count(chr(10))} lines, at most {lines_in_a_second(self.log)} in one second",
+        ]
+        if self.outcomes.good_refused:
+            named = [
+                f"{ApiKey(key).api_name} v{version}: {count}"
+                for (key, version), count in self.outcomes.good_refused.most_common(20)
+            ]
+            lines.append("readable requests that closed the connection: " + ", ".join(named))
+        lines += [f"  {count:6} {kind}" for kind, count in kinds_of_lines(self.log)]
+        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        return "\n".join(lines)
+
+
+def run_hostile(
+    folder: Path,
+    *,
+    seed: int,
+    requests: int | None,
+    seconds: float | None,
+    calm_s: float,
+    connections: int = 32,
+    api_keys: Collection[int] = (),
+) -> Run:
+    """Starts a cluster, and ends after at least so many requests and seconds, of those that are given."""
+    with KshareCluster(folder, SETTINGS) as cluster:
+        for topic in TOPICS:
+            create_topic(cluster.bootstrap, topic, 2)
+        vocabulary = Vocabulary(topics=TOPICS, topic_ids=topic_ids(cluster.bootstrap, TOPICS))
+        pids = {role: cluster.role_pid(role) for role in ROLES}
+        outcomes = Outcomes()
+        with GoodClient(cluster.bootstrap) as client:
+            with client.measured() as calm:
+                time.sleep(calm_s)
+            logged = len(cluster.log_text())
+            with watched(pids) as processes, client.measured() as attacked:
+                began = time.monotonic()
+                is_enough = _limit(outcomes, began, requests, seconds)
+                asyncio.run(_send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys))
+                took_s = time.monotonic() - began
+        log = cluster.log_text()[logged:]
+        found = Run(outcomes, took_s, processes, calm, attacked, log, connections)
+        for role, pid in pids.items():
+            if cluster.role_pid(role) != pid:
+                found.problems.append(f"{role} was started again: it had ended")
+    found.problems += _problems(found)
+    return found
+
+
+def _limit(outcomes: Outcomes, began: float, requests: int | None, seconds: float | None) -> Callable[[], bool]:
+    def is_enough() -> bool:
+        if len(outcomes.problems) >= 20:
+            return True
+        has_requests = requests is None or outcomes.judged >= requests
+        return has_requests and (seconds is None or time.monotonic() - began >= seconds)
+
+    return is_enough
+
+
+async def _send(
+    port: int,
+    seed: int,
+    vocabulary: Vocabulary,
+    outcomes: Outcomes,
+    is_enough: Callable[[], bool],
+    connections: int,
+    api_keys: Collection[int],
+) -> None:
+    """The corpus first, one connection for each; then all connections at once."""
+    source = random.Random(seed)
+    for request in corpus_requests():
+        await Sender(port, source, RequestSource(source, vocabulary), outcomes).run_one(request)
+    senders = []
+    for number in range(connections):
+        own = random.Random(seed * 1_000 + number)
+        senders.append(Sender(port, own, RequestSource(own, vocabulary, api_keys), outcomes).run(is_enough))
+    await asyncio.gather(*senders)
+
+
+def _problems(run: Run) -> list[str]:
+    found = list(run.outcomes.problems)
+    found += [f"in the log: {line}" for line in unexpected_lines(run.log)[:20]]
+    for role, figures in run.processes.items():
+        grown = figures.peak_bytes - figures.first_bytes
+        if grown > MEMORY_GROWTH_LIMIT_BYTES:
+            found.append(f"{role} grew by {grown // MIB} MiB")
+        if figures.peak_descriptors > figures.first_descriptors + run.connections * 2 + DESCRIPTORS_BESIDE_CONNECTIONS:
+            found.append(f"{role} had {figures.peak_descriptors} descriptors, {figures.first_descriptors} at first")
+    if (most := lines_in_a_second(run.log)) > LINES_PER_SECOND_LIMIT:
+        found.append(f"{most} log lines in one second")
+    return found

@@ -1,0 +1,207 @@
+"""Connections that send hostile requests in bursts, and demand an answer or the end of the connection within a bound.
+
+A burst ends with an ApiVersions of version 0 as a probe. Answers come in the order of the requests, so its answer says
+that all before it are answered, save a Produce with acks = 0, which has none. A burst ends at the first request
+that a gateway cannot read. Where the gateway closes the connection, that request counts as refused. Those whose answers
+were still under way count as not reached.
+
+A burst whose last frame has an untrue length ends with a half-closed connection instead, which the gateway must close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kshare_gateway.dispatch import SERVED_APIS
+from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.messages import MalformedRequest, decode_response
+from support.hostile.requests import Damage, HostileRequest, RequestSource, framed, header
+
+ANSWER_BOUND_S = 30.0
+BURST_LIMIT = 12
+READ_BYTES = 1 << 18
+CHECKED_SHARE = 0.1
+"""Of the answers: those that are decoded, which costs the sender as much as making a request."""
+
+
+@dataclass
+class Outcomes:
+    """What became of the requests."""
+
+    answered: int = 0
+    refused: int = 0
+    """Requests at which the gateway closed the connection."""
+    not_reached: int = 0
+    connections: int = 0
+    longest_s: float = 0.0
+    by_version: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Requests that were answered or refused, by the API and version that they were drawn for."""
+    by_damage: Counter[str] = field(default_factory=Counter)
+    good_refused: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Requests that a gateway can read, at which it closed the connection."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def judged(self) -> int:
+        return self.answered + self.refused
+
+    def problem(self, text: str, request: HostileRequest | None = None) -> None:
+        if len(self.problems) < 50:
+            shown = "" if request is None else f": {request.damage} {request.frame[:600].hex()}"
+            self.problems.append(text + shown)
+
+
+def probe(correlation_id: int) -> bytes:
+    return framed(header(int(ApiKey.API_VERSIONS), 0, correlation_id, flexible=False))
+
+
+class _Answers:
+    """Cuts what a connection receives into frames; None at its end."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._data = bytearray()
+
+    async def next_frame(self) -> bytes | None:
+        while True:
+            if len(self._data) >= 4:
+                (length,) = struct.unpack_from(">i", self._data)
+                if len(self._data) >= 4 + length:
+                    frame = bytes(self._data[4 : 4 + length])
+                    del self._data[: 4 + length]
+                    return frame
+            try:
+                data = await self._reader.read(READ_BYTES)
+            except (ConnectionResetError, BrokenPipeError):
+                return None
+            if not data:
+                return None
+            self._data += data
+
+
+class Sender:
+    """One client after the other: `run` sends until `is_enough` says so."""
+
+    def __init__(self, port: int, source: random.Random, requests: RequestSource, outcomes: Outcomes) -> None:
+        self._port = port
+        self._source = source
+        self._requests = requests
+        self._outcomes = outcomes
+        self._next_id = 1
+
+    async def run(self, is_enough: Callable[[], bool]) -> None:
+        while not is_enough():
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            except OSError as error:
+                self._outcomes.problem(f"no connection to the gateway: {error}")
+                await asyncio.sleep(0.2)
+                continue
+            self._outcomes.connections += 1
+            try:
+                answers = _Answers(reader)
+                while not is_enough() and await self.burst(writer, answers, self._drawn_burst()):
+                    pass
+            finally:
+                writer.transport.abort()
+
+    async def run_one(self, request: HostileRequest) -> None:
+        """Sends one request over a connection of its own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._outcomes.connections += 1
+        await self.burst(writer, _Answers(reader), [request])
+        writer.transport.abort()
+
+    def _drawn_burst(self) -> list[HostileRequest]:
+        burst: list[HostileRequest] = []
+        for _ in range(self._source.choice((1, 1, 2, 4, BURST_LIMIT))):
+            burst.append(self._requests.next_request(self._next_id))
+            self._next_id = self._next_id % (2**31 - 1) + 1
+            if burst[-1].ends_stream or not burst[-1].is_readable:
+                break
+        return burst
+
+    async def burst(self, writer: asyncio.StreamWriter, answers: _Answers, burst: Sequence[HostileRequest]) -> bool:
+        """Sends a burst and judges what comes back; whether the connection can be used further."""
+        began = time.monotonic()
+        probe_id = -(self._next_id % 2**30) - 1
+        data = b"".join(request.frame for request in burst)
+        try:
+            async with asyncio.timeout(ANSWER_BOUND_S):
+                try:
+                    writer.write(data if burst[-1].ends_stream else data + probe(probe_id))
+                    if burst[-1].ends_stream:
+                        writer.write_eof()
+                    await writer.drain()
+                except (ConnectionResetError, BrokenPipeError):
+                    pass  # what was answered before is still to be read
+                answered, is_open = await self._read(answers, burst, probe_id)
+        except TimeoutError:
+            self._outcomes.problem(f"neither answered nor closed within {ANSWER_BOUND_S} s")
+            for request in burst:
+                self._outcomes.problem("in the burst without an end", request)
+            return False
+        self._outcomes.longest_s = max(self._outcomes.longest_s, time.monotonic() - began)
+        self._count(burst, answered, is_open)
+        return is_open
+
+    async def _read(
+        self, answers: _Answers, burst: Sequence[HostileRequest], probe_id: int
+    ) -> tuple[list[HostileRequest], bool]:
+        """The requests that were answered, and whether the probe was answered."""
+        left = list(burst)
+        answered: list[HostileRequest] = []
+        while (frame := await answers.next_frame()) is not None:
+            (correlation_id,) = struct.unpack_from(">i", frame)
+            if correlation_id == probe_id:
+                for request in left:
+                    self._check_unanswered(request)
+                return answered + left, True
+            while left and left[0].correlation_id != correlation_id:
+                request = left.pop(0)
+                self._check_unanswered(request)
+                answered.append(request)
+            if not left:
+                self._outcomes.problem(f"an answer with correlation id {correlation_id}, which no request has")
+                return answered, False
+            request = left.pop(0)
+            answered.append(request)
+            if self._source.random() < CHECKED_SHARE:
+                self._check(request, frame)
+        return answered, False
+
+    def _check_unanswered(self, request: HostileRequest) -> None:
+        if request.has_answer:
+            self._outcomes.problem("a request was passed over", request)
+
+    def _check(self, request: HostileRequest, frame: bytes) -> None:
+        """An answer to an undamaged request has the form of its version."""
+        if request.damage is not Damage.NONE:
+            return
+        try:
+            decode_response(SERVED_APIS[ApiKey(request.api_key)].request.RESPONSE, request.version, memoryview(frame))
+        except MalformedRequest as error:
+            self._outcomes.problem(f"the answer is no {ApiKey(request.api_key).api_name} response: {error}", request)
+
+    def _count(self, burst: Sequence[HostileRequest], answered: Sequence[HostileRequest], is_open: bool) -> None:
+        outcomes = self._outcomes
+        judged = list(answered)
+        unanswered = burst[len(answered) :]
+        if not is_open and unanswered:
+            # The gateway reads on while it works, so what it cannot read may end answers to requests before it.
+            refused = next((each for each in unanswered if not each.is_readable or each.ends_stream), unanswered[0])
+            judged.append(refused)
+            outcomes.refused += 1
+            if refused.is_readable and not refused.ends_stream:
+                outcomes.good_refused[refused.api_key, refused.version] += 1
+        outcomes.answered += len(answered)
+        outcomes.not_reached += len(burst) - len(judged)
+        for request in judged:
+            outcomes.by_version[request.api_key, request.version] += 1
+            outcomes.by_damage[request.damage] += 1
