@@ -112,6 +112,10 @@ class HistoryRules:
             if record.sequence + len(record.events) > expected:
                 self.problems.append(f"{place}: {record} overlaps what came before {expected}")
             return
+        is_former = source in replay.next_sequence and source != replay.source and record.sequence == expected
+        if is_former and [event.event for event in record.events] == [EventType.UNLOADED]:
+            replay.next_sequence[source] = expected + 1  # it was cut off, and learns late that another one has it
+            return
         is_new = source != replay.source or record.sequence > expected
         if record.sequence > expected and not self._may_lose:
             self.problems.append(f"{place}: events {expected} to {record.sequence - 1} are missing")
