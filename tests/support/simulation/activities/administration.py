@@ -2,8 +2,8 @@
 
 It says at once where an answer and what it finds do not fit. Each group lives a life: its configs are set, a member
 joins and leaves, its offsets are altered, and they or the whole group are deleted. A request with an unknown outcome
-ends the life, because it may still take effect later; `check` looks at each group and topic again after the faults,
-where both outcomes are right then.
+ends the life, because it may still take effect later. After the faults `check` looks at each group and topic again
+whose newest change was confirmed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Administrator:
         self._partitions = partitions
         self._group_configs = group_configs
         self._random = random.Random(f"{seed}/administration")
-        self._possible: dict[str, list[Offsets]] = {}
-        """Start offsets that each group may have; the last ones are those that are expected."""
+        self._confirmed: dict[str, Offsets | None] = {}
+        """The start offsets of each group; None where a change may still take effect."""
         self._topics: dict[str, bool | None] = {}
         """Whether each topic exists; None: it may."""
         self.lives = 0
@@ -125,14 +125,14 @@ class Administrator:
 
     async def _change(self, group: str, expected: Offsets, ask: Callable[[], Awaitable[int | None]]) -> None:
         """A change that must succeed; then it is there."""
-        self._possible.setdefault(group, []).append(expected)
+        self._confirmed[group] = None
         code = await ask()
         if code is None:
             raise OutcomeUnknown("a request was not answered")
         if code:
             self._client.bug(f"a change of {group} was refused with {ErrorCode(code).name}")
             raise OutcomeUnknown("a request was refused")
-        self._possible[group] = [expected]
+        self._confirmed[group] = expected
         found = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))
         if list(found) != list(expected):
             self._client.bug(f"the start offsets of {group} became {expected}, and {found} are there")
@@ -166,10 +166,12 @@ class Administrator:
     async def check(self) -> list[Violation]:
         """What is not as it was confirmed."""
         found: list[Violation] = []
-        for group, possible in self._possible.items():
+        for group, expected in self._confirmed.items():
+            if expected is None:
+                continue
             offsets = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))  # noqa: B023
-            if len(possible) == 1 and list(offsets) != list(possible[0]):
-                text = f"the start offsets of {group} were confirmed as {possible[0]}, and are {offsets}"
+            if list(offsets) != list(expected):
+                text = f"the start offsets of {group} were confirmed as {expected}, and are {offsets}"
                 found.append(Violation("administration was lost", text))
         for name, exists in self._topics.items():
             count = await self._admin.partition_count(name)

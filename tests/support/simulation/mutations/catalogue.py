@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from support.simulation.mutations import (
     acknowledgements,
+    consumer_groups,
     dead_letters,
     delivery_limits,
     durability,
@@ -34,6 +35,7 @@ PLANTED: Mapping[str, Sequence[PlantedBug]] = {
     "transactions": transactions.PLANTED,
     "dead letters": dead_letters.PLANTED,
     "share groups": groups.PLANTED,
+    "consumer groups and administration": consumer_groups.PLANTED,
     "share-partition state": share_state.PLANTED,
     "start offsets": start_offsets.PLANTED,
     "durability": durability.PLANTED,
