@@ -33,6 +33,11 @@ def parse_address(text: str, *, what: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
+def parse_addresses(text: str, *, what: str) -> list[Address]:
+    """Parses `HOST:PORT[,…]`, as Kafka's clients take it; CommandFailed names the option `what`."""
+    return [parse_address(each.strip(), what=what) for each in text.split(",")]
+
+
 def bind_problem(address: Address) -> str | None:
     """The reason why the address cannot be bound; None when it can."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 
-from kshare.addresses import Address, parse_address
+from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed, read_metadata
@@ -30,7 +30,7 @@ def reach(
 
     `bootstrap` may be a list with commas, as in Kafka. All of its addresses are asked; the first metadata is taken.
     """
-    addresses = [parse_address(each.strip(), what="--bootstrap") for each in bootstrap.split(",")]
+    addresses = parse_addresses(bootstrap, what="--bootstrap")
     outcomes: queue.Queue[Outcome] = queue.Queue()
 
     def ask(address: Address) -> None:

@@ -18,9 +18,9 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap",
         "--bootstrap-server",
-        metavar="HOST:PORT",
+        metavar="HOST:PORT[,…]",
         envvar="KSHARE_BOOTSTRAP",
-        help="A gateway of the cluster.",
+        help="One or more gateways of the cluster.",
     ),
 ]
 CommandConfig = Annotated[

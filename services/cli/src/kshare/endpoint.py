@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from kshare.addresses import parse_address
+from kshare.addresses import parse_addresses
 from kshare.client_properties import Properties, read_properties
 
 CONFIG_HELP = "A property file for connections to {}, as --command-config of other commands."
 
 
 class Endpoint(NamedTuple):
-    """A bootstrap address with the properties of its connections."""
+    """Bootstrap addresses, `HOST:PORT[,…]`, with the properties of its connections."""
 
     bootstrap: str
     properties: Properties
@@ -20,5 +20,5 @@ class Endpoint(NamedTuple):
 
 def endpoint(option: str, bootstrap: str, config: Path | None) -> Endpoint:
     """The cluster of an option such as `--from`; CommandFailed if the address or the property file is wrong."""
-    parse_address(bootstrap, what=option)
+    parse_addresses(bootstrap, what=option)
     return Endpoint(bootstrap, read_properties(config))

@@ -5,10 +5,11 @@ One request at a time. Every wait ends after `timeout_s`; every failure is a Com
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
-from kshare.addresses import Address
+from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties, credentials, tls_context
 from kshare.failure import CommandFailed
 from kshare_kafka_client import connection
@@ -74,6 +75,17 @@ class KafkaConnection:
             raise ConnectionFailed(f"{error}{self._closed_hint}") from None
         except connection.ConnectionFailed as error:
             raise ConnectionFailed(str(error)) from None
+
+
+def connect_to_any(
+    bootstrap: str, *, what: str = "--bootstrap", timeout_s: float = 10, properties: Properties = NO_PROPERTIES
+) -> KafkaConnection:
+    """A connection to the first of the addresses `HOST:PORT[,…]` that can be reached; ConnectionFailed of the last."""
+    *others, last = parse_addresses(bootstrap, what=what)
+    for address in others:
+        with suppress(ConnectionFailed):
+            return KafkaConnection(address, timeout_s=timeout_s, properties=properties)
+    return KafkaConnection(last, timeout_s=timeout_s, properties=properties)
 
 
 def read_metadata(

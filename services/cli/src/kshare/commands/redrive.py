@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kshare.addresses import parse_address
+from kshare.addresses import parse_addresses
 from kshare.client_properties import Properties, read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import LOCAL, Bootstrap, CommandConfig
@@ -84,7 +84,7 @@ def redrive(
 ) -> None:
     """Produces dead letters and archived records to their source topic again, each once even over repeated runs."""
     _check_reasons(reason or [])
-    parse_address(bootstrap, what="--bootstrap")
+    parse_addresses(bootstrap, what="--bootstrap")
     try:
         from kshare.redrive.request import RedriveRequest, Selection
     except ModuleNotFoundError as missing:

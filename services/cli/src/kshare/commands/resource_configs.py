@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kshare.addresses import parse_address
 from kshare.endpoint import Endpoint
-from kshare.kafka_connection import KafkaConnection, refuse
+from kshare.kafka_connection import connect_to_any, refuse
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kshare_wire.generated.requests.incremental_alter_configs import (
     AlterableConfig,
@@ -51,8 +50,7 @@ def _described(
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
             for name in names[at : at + RESOURCES_PER_REQUEST]
         ]
-        address = parse_address(cluster.bootstrap, what="--bootstrap")
-        with KafkaConnection(address, properties=cluster.properties) as connection:
+        with connect_to_any(cluster.bootstrap, properties=cluster.properties) as connection:
             answer = connection.call(DescribeConfigsRequest(resources=resources), version=4)
         for result in answer.results:
             refuse(result.error_code, f"describing the configs of {result.resource_name}", result.error_message)
@@ -68,8 +66,6 @@ def alter_configs(cluster: Endpoint, kind: int, name: str, changes: Mapping[str,
     )
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-    with KafkaConnection(
-        parse_address(cluster.bootstrap, what="--bootstrap"), properties=cluster.properties
-    ) as connection:
+    with connect_to_any(cluster.bootstrap, properties=cluster.properties) as connection:
         (result,) = connection.call(request, version=1).responses
     refuse(result.error_code, f"setting configs of {NAMES[kind]} {name}", result.error_message)

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
-from kshare.addresses import parse_address
+from kshare.addresses import parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
@@ -22,7 +22,7 @@ TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
 
 def admin_client(bootstrap: str, properties: Properties = NO_PROPERTIES) -> AdminClient:
     """An AdminClient with a socket timeout, so that an unreachable broker does not block it."""
-    parse_address(bootstrap, what="--bootstrap")
+    parse_addresses(bootstrap, what="--bootstrap")
     settings: dict[str, str | int | float | bool] = {
         **properties,
         "bootstrap.servers": bootstrap,

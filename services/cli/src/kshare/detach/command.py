@@ -13,7 +13,6 @@ from typing import TypeVar
 import typer
 from rich.console import Console
 
-from kshare.addresses import parse_address
 from kshare.cluster_metadata import reach
 from kshare.commands.groups.group_requests import (
     alter_share_offsets,
@@ -26,7 +25,7 @@ from kshare.commands.state.group_state import SharePartitionState, read_group_st
 from kshare.detach.plan import DetachPlan, GroupAtCluster, GroupAtKshare, plan_group
 from kshare.endpoint import Endpoint
 from kshare.failure import CommandFailed
-from kshare.kafka_connection import KafkaConnection, Refused, refuse
+from kshare.kafka_connection import Refused, connect_to_any, refuse
 from kshare.output import Listing, Row, show
 from kshare_core.errors import ErrorCode
 from kshare_wire.generated.requests.api_versions import ApiVersionsRequest
@@ -76,7 +75,7 @@ def run_detachment(detachment: Detachment, console: Console, *, dry_run: bool, a
 def require_share_groups(cluster: Endpoint) -> None:
     """CommandFailed unless the cluster has share groups whose offsets can be set."""
     request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=SOFTWARE_VERSION)
-    with KafkaConnection(parse_address(cluster.bootstrap, what="--to"), properties=cluster.properties) as connection:
+    with connect_to_any(cluster.bootstrap, what="--to", properties=cluster.properties) as connection:
         answer = connection.call(request, API_VERSIONS_VERSION)
     refuse(answer.error_code, "asking for API versions")
     if all(api.api_key != ALTER_SHARE_GROUP_OFFSETS for api in answer.api_keys):

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kshare.addresses import Address, parse_address
+from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.commands.resource_configs import GROUP, alter_configs
 from kshare.endpoint import Endpoint
 from kshare.failure import CommandFailed
-from kshare.kafka_connection import KafkaConnection, refuse
+from kshare.kafka_connection import KafkaConnection, connect_to_any, refuse
 from kshare_core.errors import ErrorCode
 from kshare_wire.generated.requests import alter_share_group_offsets as alter
 from kshare_wire.generated.requests.delete_groups import DeleteGroupsRequest
@@ -45,10 +45,9 @@ class ShareOffset(NamedTuple):
 
 def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[ListedGroup]:
     """All groups of all brokers, by id (ListGroups v5)."""
-    first = parse_address(bootstrap, what="--bootstrap")
     brokers = [Address(broker.host, broker.port) for broker in reach(bootstrap, properties).brokers]
     found: dict[str, ListedGroup] = {}
-    for address in brokers or [first]:
+    for address in brokers or parse_addresses(bootstrap, what="--bootstrap"):
         with KafkaConnection(address, properties=properties) as connection:
             response = connection.call(ListGroupsRequest(), version=5)
         refuse(response.error_code, "listing groups")
@@ -63,7 +62,7 @@ def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PR
     """
     find = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, coordinator_keys=(group_id,))
     deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
+    with connect_to_any(bootstrap, properties=properties) as connection:
         (coordinator,) = connection.call(find, version=4).coordinators
         while coordinator.error_code in NOT_READY and time.monotonic() < deadline:
             time.sleep(RETRY_INTERVAL_S)
@@ -109,7 +108,7 @@ def describe_configs(
 ) -> dict[str, str]:
     """The resource's values of these configs (DescribeConfigs v4); CommandFailed."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=tuple(keys))
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
+    with connect_to_any(bootstrap, properties=properties) as connection:
         (result,) = connection.call(DescribeConfigsRequest(resources=(resource,)), version=4).results
     refuse(result.error_code, f"describing the configs of {name}", result.error_message)
     return {entry.name: entry.value for entry in result.configs if entry.value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kshare.addresses import Address, parse_address
+from kshare.addresses import Address, parse_address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.commands.groups.group_requests import describe_configs
@@ -46,8 +46,8 @@ def coordinator_address(
 def _read_from_gateway(bootstrap: str, properties: Properties) -> CoordinatorAddress:
     """The gateway's config `kshare.coordinator.address`, which DescribeConfigs returns only if requested by name."""
     brokers = reach(bootstrap, properties).brokers
-    first = parse_address(bootstrap, what="--bootstrap")
-    broker = next((each for each in brokers if (each.host, each.port) == first), brokers[0] if brokers else None)
+    given = parse_addresses(bootstrap, what="--bootstrap")
+    broker = next((each for each in brokers if (each.host, each.port) in given), brokers[0] if brokers else None)
     if broker is None:
         raise CommandFailed(f"the cluster at {bootstrap} has no brokers; give --coordinator HOST:PORT")
     address = str(Address(broker.host, broker.port))

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kshare.addresses import Address, parse_address
+from kshare.addresses import Address
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.groups.group_requests import read_share_offsets
 from kshare.failure import CommandFailed
-from kshare.kafka_connection import KafkaConnection, refuse
+from kshare.kafka_connection import KafkaConnection, connect_to_any, refuse
 from kshare_core.identifiers import SharePartitionKey
 from kshare_kafka_client.connection import error_text
 from kshare_wire.generated.requests import read_share_group_state as read
@@ -99,7 +99,7 @@ def _portions(elements: Sequence[Element]) -> Iterator[Sequence[Element]]:
 
 def _find(bootstrap: str, keys: Sequence[str], properties: Properties) -> list[tuple[str, Address]]:
     request = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys)
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
+    with connect_to_any(bootstrap, properties=properties) as connection:
         found = connection.call(request, FIND_COORDINATOR_VERSION).coordinators
     for coordinator in found:
         refuse(coordinator.error_code, f"finding the coordinator of {coordinator.key}", coordinator.error_message)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from kshare.addresses import parse_address
 from kshare.client_properties import NO_PROPERTIES, Properties
-from kshare.kafka_connection import KafkaConnection
+from kshare.kafka_connection import KafkaConnection, connect_to_any
 from kshare_core.identifiers import TopicPartition
 from kshare_share_coordinator.maintenance.verification import VerifiedState
 from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -29,7 +28,7 @@ def states_beyond_logs(
     bootstrap: str, states: Sequence[VerifiedState], properties: Properties = NO_PROPERTIES
 ) -> list[str]:
     """One sentence for each state with offsets beyond its log's end, or without a response of the leader in time."""
-    with KafkaConnection(parse_address(bootstrap, what="--bootstrap"), properties=properties) as connection:
+    with connect_to_any(bootstrap, properties=properties) as connection:
         names = _topic_names(connection)
         found = dict.fromkeys(state.key.topic_partition for state in states if state.key.topic_id in names)
         log_ends = _log_ends(connection, list(found), names)
