@@ -19,7 +19,7 @@ from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.runner import Result, be_quiet, run_seeds
 from support.simulation.scenario import Outcome, SeedRun, run_seed
 from support.simulation.seeds import fresh
-from support.simulation.seeds.coverage import ENOUGH_SEEDS, Counts, not_met, table
+from support.simulation.seeds.coverage import Counts, not_met, table
 from support.simulation.seeds.script import write_script
 from support.simulation.seeds.shrink import Shrinker, signature
 from support.simulation.swarm import draw_swarm_plan
@@ -76,7 +76,7 @@ def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
             print(f"{result.report}\nagain, at this commit: {command}\nsmaller: {small}\n", flush=True)
     engines = dict.fromkeys(engine for engine, _ in jobs)
     print(table(coverage, engines))
-    missed = not_met(coverage, engines) if len(results) >= ENOUGH_SEEDS else []
+    missed = not_met(coverage, engines, len(results))
     for item in missed:
         print(f"{len(results)} seeds did not meet: {item.table}: {item.name}")
     failed = sorted(_options(result.engine, result.seed) for result in results if result.failed)

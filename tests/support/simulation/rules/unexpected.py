@@ -19,8 +19,8 @@ from support.simulation.loop import Incarnation, current_incarnation
 
 LOGGERS = ("kshare", "asyncio")
 """The first part of the names of the loggers that are watched."""
-
-
+UNEXPECTED = "unexpected"
+"""A line that says so is never excused: code that knows a failing disk does not call it unexpected."""
 MOVE_GIVEN_UP = "%s; asking the coordinator to cancel the move"
 """A leader's word that it takes a move back, which it does under any fault that lasts."""
 ASKS_TO_BE_DRAINED = "%s; requesting a drain of this node, in effect until its restart"
@@ -63,7 +63,8 @@ class _ErrorLines(logging.Handler):
         errors = [argument for argument in arguments if isinstance(argument, BaseException)]
         if record.exc_info is not None and record.exc_info[1] is not None:
             errors.append(record.exc_info[1])
-        if errors and all(is_expected(error, incarnation) for error in errors):
+        says_unexpected = UNEXPECTED in record.getMessage()
+        if errors and not says_unexpected and all(is_expected(error, incarnation) for error in errors):
             return
         self._note(f"{incarnation} logged an error: {record.getMessage()}")
 

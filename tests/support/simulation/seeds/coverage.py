@@ -36,7 +36,12 @@ from support.simulation.cluster import EMBEDDED, ENGINES
 from support.simulation.swarm import FAULT_KINDS
 
 ENOUGH_SEEDS = 300
-"""From so many seeds on (of both engines together), a run that did not meet all that is declared fails."""
+"""From so many seeds on (of both engines together), a run that did not meet all that is declared fails.
+
+Measured with 1,200 fresh seeds: what is declared for 300 was met at least 100 times.
+"""
+MANY_SEEDS = 3_000
+"""The same for what is RARE: with 1,200 seeds it was met 2 to 99 times."""
 
 FAULTS = "kind of fault"
 RECORDS = "record in a share-partition"
@@ -69,8 +74,28 @@ def transaction_transition(before: TransactionState, after: TransactionState) ->
 NEVER_SENT = (Event.GAP, Event.RENEW)
 """Acknowledge types that the simulated members do not send."""
 OF_MEMBERS = (Event.ACCEPT, Event.RELEASE, Event.REJECT)
-NEVER_REACHED = (TransactionState.DEAD,)
-"""transactional.id.expiration.ms is longer than a simulation."""
+NEVER_REACHED = (
+    record_transition(RecordState.AVAILABLE, Event.MISSING_IN_LOG, RecordState.ARCHIVED),
+    transaction_transition(TransactionState.COMPLETE_COMMIT, TransactionState.EMPTY),
+    transaction_transition(TransactionState.EMPTY, TransactionState.PREPARE_ABORT),
+    transaction_transition(TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_ABORT),
+    transaction_transition(TransactionState.COMPLETE_ABORT, TransactionState.PREPARE_ABORT),
+)
+"""The topics are not compacted, and a producer ends only transactions with records, and begins anew only after one that
+was aborted. What expires (DEAD) takes longer than a simulation."""
+RARE = (
+    record_transition(RecordState.AVAILABLE, Event.BELOW_LOG_START, RecordState.ARCHIVED),
+    record_transition(RecordState.ACQUIRED, Event.BELOW_LOG_START, RecordState.ARCHIVED),
+    record_transition(RecordState.ACQUIRED, Event.ACQUISITION_UNDONE, RecordState.AVAILABLE),
+    record_transition(RecordState.ACQUIRED, Event.SESSION_END, RecordState.ARCHIVED),
+    record_transition(RecordState.ACQUIRED, Event.SESSION_END, RecordState.ARCHIVING),
+    refused_acknowledgement(RecordState.AVAILABLE, Event.RELEASE),
+    refused_acknowledgement(RecordState.AVAILABLE, Event.REJECT),
+    refused_acknowledgement(RecordState.ACKNOWLEDGED, Event.RELEASE),
+    refused_acknowledgement(RecordState.ACKNOWLEDGED, Event.REJECT),
+    *(refused_acknowledgement(RecordState.ARCHIVED, event) for event in OF_MEMBERS),
+    transaction_transition(TransactionState.EMPTY, TransactionState.EMPTY),
+)
 
 
 def _record_transitions() -> Iterator[Item]:
@@ -92,7 +117,7 @@ def _refused_acknowledgements() -> Iterator[Item]:
 def _transaction_transitions() -> Iterator[Item]:
     for after, befores in VALID_PREVIOUS_STATES.items():
         for before in sorted(befores):
-            if after not in NEVER_REACHED:
+            if after is not TransactionState.DEAD:
                 yield transaction_transition(before, after)
 
 
@@ -104,11 +129,15 @@ def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
     items += _refused_acknowledgements()
     if EMBEDDED in chosen:  # with the kafka engine, transactions are the brokers'
         items += _transaction_transitions()
-    return items
+    return [item for item in items if item not in NEVER_REACHED]
 
 
-def not_met(counts: Counts, engines: Iterable[str]) -> list[Item]:
-    return [item for item in declared(engines) if not counts[item]]
+def not_met(counts: Counts, engines: Iterable[str], seeds: int) -> list[Item]:
+    """What so many seeds have to meet, and did not."""
+    if seeds < ENOUGH_SEEDS:
+        return []
+    rare = RARE if seeds < MANY_SEEDS else ()
+    return [item for item in declared(engines) if not counts[item] and item not in rare]
 
 
 def table(counts: Counts, engines: Iterable[str]) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from support.simulation.cluster import EMBEDDED, KAFKA
 
-KAFKA_SHARE = 4
-"""One seed in so many is of the kafka engine, where a seed takes several times as long."""
+KAFKA_SHARE = 3
+"""One seed in so many is of the kafka engine, which has fewer features."""
 FIRST_LIMIT = 1_000_000_000
 
 Job = tuple[str, int]
