@@ -271,7 +271,8 @@ class ShareMember:
         while self.running:  # a cancellation alone may be lost in wait_for
             await self._after_stall()
             wanted = self._wanted(session)
-            if not wanted and not session.partitions and not session.pending:
+            is_due = any(pending.due <= client.now() for pending in session.pending)
+            if not wanted and not session.partitions and not is_due:  # a fetch of nothing is answered at once
                 await asyncio.sleep(RETRY_S)
                 continue
             try:
