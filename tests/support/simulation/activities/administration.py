@@ -26,6 +26,9 @@ MEMBER_IS_KNOWN_S = 5.0
 """Less than any session timeout of a history: a member that was heard of so recently is there."""
 HIGHEST_OFFSET = 100
 RESET = "share.auto.offset.reset"
+LOCK_DURATION = "share.record.lock.duration.ms"
+LOCK_DURATIONS_MS = (20_000, 45_000, 60_000)
+"""Longer than those of the histories, which the rules of holders know."""
 
 Offsets = Sequence[int]
 Found = TypeVar("Found")
@@ -73,8 +76,10 @@ class Administrator:
     async def _live(self, group: str, metadata: TopicMetadata) -> None:
         member = ShortLivedMember(self._client, group, self._topic, metadata.topic_id)
         reset = self._random.choice(("earliest", "latest"))
-        await self._admin.set_group_configs(group, {**self._group_configs, RESET: reset})
-        await self._expect_config(group, reset)
+        changed = {RESET: reset, LOCK_DURATION: str(self._random.choice(LOCK_DURATIONS_MS))}
+        await self._admin.set_group_configs(group, {**self._group_configs, **changed})
+        for name, value in changed.items():
+            await self._expect_config(group, name, value)
         try:
             await member.heartbeat()
             await self._initialize(group, member, reset)
@@ -87,10 +92,10 @@ class Administrator:
         end = self._random.choice((self._shares.delete_offsets, self._shares.delete_group))
         await self._change(group, [ABSENT] * self._partitions, lambda: end(group))
 
-    async def _expect_config(self, group: str, reset: str) -> None:
-        found = await self._persistently(lambda: self._shares.group_config(group, RESET))
-        if found != reset:
-            self._client.bug(f"{RESET} of {group} was set to {reset}, and it is {found}")
+    async def _expect_config(self, group: str, name: str, value: str) -> None:
+        found = await self._persistently(lambda: self._shares.group_config(group, name))
+        if found != value:
+            self._client.bug(f"{name} of {group} was set to {value}, and it is {found}")
 
     async def _initialize(self, group: str, member: ShortLivedMember, reset: str) -> None:
         """A new share-partition starts where share.auto.offset.reset says."""
