@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-franz-go test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
+.PHONY: setup demo up test test-all test-attached-faults test-real-faults test-franz-go test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
 
 setup: $(STAMP)
 
@@ -49,13 +49,17 @@ test: setup
 # and one by one: among the others each would wait until those that run have ended, while nothing new begins.
 BEYOND_QUICK := $(addprefix --ignore=,$(QUICK_TESTS))
 test-all: test
-	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults" $(TEST) $(BEYOND_QUICK)
-	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults" -n 0 $(BEYOND_QUICK)
+	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults and not real_faults" $(TEST) $(BEYOND_QUICK)
+	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults and not real_faults" -n 0 $(BEYOND_QUICK)
 
 # Killed, paused and added processes and brokers, with kshare in front of an existing cluster; takes about 6 minutes.
 ATTACHED_FAULTS := $(addprefix tests/e2e/attach/test_,lost_brokers.py paused_owners.py scaling.py started_elsewhere.py)
 test-attached-faults: setup
 	$(BIN)/python -m pytest -n 0 $(ATTACHED_FAULTS)
+
+# Real processes and clients under faults, judged by the checker of the simulation; needs root and Debian's libfaketime.
+test-real-faults: setup
+	$(BIN)/python -m pytest -n 0 -m real_faults tests/e2e
 
 # What needs an image with Java: the pipeline's container (with Spark, minutes to build), and compose with an existing Kafka.
 test-pipeline-image: setup

@@ -301,7 +301,7 @@ class WorkerPool:
         meanwhile, so that records whose acceptance did not take effect are worked on again.
         """
         deadline = time.monotonic() + timeout_s
-        while lags := _lags(bootstrap, group, topic):
+        while lags := lags_of_group(bootstrap, group, topic):
             assert time.monotonic() < deadline, f"not drained after {timeout_s} s: {lags}"
             self.run_for(DRAIN_POLL_S)
         self.account.is_drained = True
@@ -320,7 +320,7 @@ class WorkerPool:
         return True
 
 
-def _lags(bootstrap: str, group: str, topic: str) -> str:
+def lags_of_group(bootstrap: str, group: str, topic: str) -> str:
     """The partitions with records that the group is not done with, in words; "" where there is none."""
     try:
         offsets = [one for one in read_share_offsets(bootstrap, group) if one.topic == topic]

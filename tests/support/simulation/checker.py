@@ -89,6 +89,8 @@ class Checker:
 
     def _delivered_is_acquired(self) -> Iterator[Violation]:
         """What a member gets is what a leader gave to this member, with the same count, and once."""
+        if not self._evidence.expected.is_tapped:
+            return
         names = self._evidence.expected.member_names
         for key, deliveries in self._evidence.deliveries.items():
             given: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -128,8 +130,10 @@ class Checker:
     def _delivery_counts(self) -> Iterator[Violation]:
         """Counts are within the limit; a confirmed release is remembered, whatever dies."""
         limit = self._evidence.expected.delivery_count_limit
-        for key, events in self._evidence.acquired.items():
-            over = [event for event in events if not 1 <= event.delivery_count <= limit]
+        is_tapped = self._evidence.expected.is_tapped
+        keys = list(self._evidence.acquired if is_tapped else self._evidence.deliveries)
+        for key in keys:
+            over = [event for event in self._evidence.given(key) if not 1 <= event.delivery_count <= limit]
             if over:
                 yield self._evidence.violation("delivery count outside 1 to the limit", key, describe(over[0]))
             yield from self._releases_are_remembered(key)
@@ -143,7 +147,7 @@ class Checker:
                 for event in self._evidence.deliveries[key]
                 if event.member == sent.event.member and event.time <= sent.event.time
             ]
-            for after in self._evidence.acquired[key]:
+            for after in self._evidence.given(key):
                 if held and after.sent_at > sent.answer.time and after.delivery_count <= min(held):
                     text = f"released with count {min(held)} or more at {sent.answer.time:.4f}; {describe(after)}"
                     yield self._evidence.violation("delivery count forgotten", key, text)

@@ -84,6 +84,8 @@ class Expectations:
     """How long after a DeleteRecords its records may still be acquired: leaders with logs elsewhere hear of it late."""
     member_names: Mapping[str, str] = field(default_factory=dict)
     """The names that clients' events have, by the member ids of the network's; equal where nothing is said."""
+    is_tapped: bool = True
+    """Whether the history has what leaders and gateways say to each other; without it clients' events are all."""
     dead_letters: Mapping[str, Sequence[DeadLetter]] = field(default_factory=dict)
     """What the dead-letter topic of each group holds at the end; groups without one are not named."""
 
@@ -185,7 +187,11 @@ class Evidence:
 
     def highest_count(self, key: RecordKey) -> int:
         """The highest delivery count with which the record was acquired; 0 where it never was."""
-        return max((event.delivery_count for event in self.acquired[key]), default=0)
+        return max((event.delivery_count for event in self.given(key)), default=0)
+
+    def given(self, key: RecordKey) -> Sequence[Acquired | Delivered]:
+        """What leaders gave of the record: its acquisitions, or where nobody saw these, its deliveries."""
+        return self.acquired[key] if self.expected.is_tapped else self.deliveries[key]
 
 
 def _keys(event: Delivered | Acquired | AcknowledgeSent) -> Iterator[RecordKey]:
