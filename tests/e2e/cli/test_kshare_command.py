@@ -224,3 +224,54 @@ def _descendants(pid: int) -> list[int]:
         for child in (task / "children").read_text().split():
             found += [int(child), *_descendants(int(child))]
     return found
+
+
+def test_lag_and_client_ids_of_groups_and_what_a_topic_has(cluster: KshareCluster) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    succeed("topics", "create", "parcels", "--partitions", "2", "--config", "max.message.bytes=5000", *where)
+    succeed("groups", "set", "carriers", "share.auto.offset.reset=earliest", *where)
+    consume = [KSHARE, "consume", "parcels", "--group", "carriers", *where]
+    with subprocess.Popen(consume, stdout=subprocess.PIPE, text=True) as consumer:
+        _wait_for_member(cluster, "carriers", "parcels")
+        group = _listed(where, "carriers")
+        assert (group["members"], group["client_ids"]) == (1, ["kshare-cli"])
+        described = json.loads(succeed("groups", "describe", "carriers", "-o", "json", *where))
+        assert described["client_ids"] == ["kshare-cli"] and len(described["members"]) == 1
+        consumer.send_signal(signal.SIGINT)
+    succeed("produce", "parcels", "a", "b", "c", "--partition", "1", "--header", "h=1", *where)
+
+    assert (_listed(where, "carriers")["members"], _listed(where, "carriers")["lag"]) == (0, 3)
+    described = json.loads(succeed("groups", "describe", "carriers", "-o", "json", *where))
+    assert described["lag"] == 3
+    assert [(each["partition"], each["lag"]) for each in described["offsets"]] == [(0, 0), (1, 3)]
+    assert "lag         3 records in 2 partitions" in succeed("groups", "describe", "carriers", *where)
+
+    topic = json.loads(succeed("topics", "describe", "parcels", "-o", "json", *where))
+    assert topic["records"] == 3 and topic["configs"]["max.message.bytes"] == "5000"
+    assert [(each["first_offset"], each["end_offset"]) for each in topic["partitions"]] == [(0, 0), (0, 3)]
+    assert topic["groups"] == [{"group": "carriers", "members": 0, "lag": 3}]
+    assert "records     3 in 2 partitions" in succeed("topics", "describe", "parcels", *where)
+    (record, *_) = map(json.loads, succeed("peek", "parcels", "-o", "json", *where).splitlines())
+    assert record["headers"] == [{"name": "h", "value": "1"}] and record["partition"] == 1
+
+    unknown = kshare("groups", "describe", "carrier", *where)
+    assert unknown.returncode == 1 and "did you mean carriers?" in unknown.stderr
+
+
+def test_a_watched_listing_is_one_json_object_for_each_view(cluster: KshareCluster) -> None:
+    command = [KSHARE, "topics", "list", "--watch", "--interval", "0.1", "--json", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        views = 0
+        for line in watching.stdout:
+            views += line == "}\n"
+            if views == 3:
+                break
+        watching.send_signal(signal.SIGINT)
+    assert watching.returncode == 0
+
+
+def _listed(where: tuple[str, ...], group: str) -> dict[str, object]:
+    groups: list[dict[str, object]] = json.loads(succeed("groups", "list", "--json", *where))["groups"]
+    (found,) = [each for each in groups if each["group"] == group]
+    return found

@@ -18,6 +18,7 @@ from kshare.kafka_connection import ConnectionFailed, read_metadata
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 
 ANSWER_LIMIT_S = 2.0
+NEXT_STEP = "; start kshare up, or name a gateway that runs with --bootstrap HOST:PORT"
 INTERRUPT_HEARD_WITHIN_S = 0.1
 
 Outcome = MetadataResponse | BaseException
@@ -52,6 +53,8 @@ def reach(
         raise ConnectionFailed(
             f"no response from {bootstrap} within {answer_limit_s:g} s; check that this is a gateway's address"
         )
+    if isinstance(problem, ConnectionFailed) and str(problem).startswith("cannot connect"):
+        raise ConnectionFailed(f"{problem}{NEXT_STEP}")
     raise problem
 
 

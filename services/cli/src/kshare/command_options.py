@@ -68,6 +68,10 @@ Output = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
+WATCH_INTERVAL_S = 2.0
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
+Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch: the time between two views.")]
+
 
 def wants_json(output: OutputFormat, as_json: bool) -> bool:
     """Whether one of the two options asks for JSON."""

@@ -16,14 +16,17 @@ from kshare.command_options import (
     ATTACHED,
     LOCAL,
     TABLE,
+    WATCH_INTERVAL_S,
     AsJson,
     Bootstrap,
     CommandConfig,
     Coordinator,
     DataDir,
+    Interval,
     Output,
     Processes,
     SingleProcess,
+    Watch,
     wants_json,
 )
 from kshare.commands_on_demand import CommandsOnDemand
@@ -206,6 +209,8 @@ def demo(
 def nodes(
     output: Output = TABLE,
     as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
@@ -215,10 +220,11 @@ def nodes(
     from kshare.client_properties import read_properties
     from kshare.commands.nodes import show_nodes
     from kshare.commands.state.coordinator_address import coordinator_address
-    from kshare.output import stdout_console
+    from kshare.watch import every, show_watched
 
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    show_nodes(address, stdout_console(), as_json=wants_json(output, as_json))
+    is_json = wants_json(output, as_json)
+    show_watched(lambda console: show_nodes(address, console, as_json=is_json), every(watch, interval))
 
 
 def main() -> None:

@@ -21,11 +21,15 @@ Row = Mapping[str, Value]
 
 
 class Listing(NamedTuple):
-    """Rows of one kind; `headings` name the columns of the table, JSON has every field of a row."""
+    """Rows of one kind; `headings` name the columns of the table, JSON has every field of a row.
+
+    The `summary` stands above the table, so that it is read first also where the table is long.
+    """
 
     name: str
     headings: Mapping[str, str]
     rows: Sequence[Row]
+    summary: str = ""
 
 
 def stdout_console() -> Console:
@@ -39,6 +43,10 @@ def show(console: Console, *listings: Listing, as_json: bool) -> None:
         show_json(console, {listing.name: [dict(row) for row in listing.rows] for listing in listings})
         return
     for listing in listings:
+        if listing.summary:
+            console.print(listing.summary, markup=False, highlight=False, soft_wrap=True)
+        if listing.summary and not listing.rows:
+            continue
         table = Table(*listing.headings.values())
         for row in listing.rows:
             table.add_row(*(Text(_cell(row[field])) for field in listing.headings))
@@ -47,6 +55,11 @@ def show(console: Console, *listings: Listing, as_json: bool) -> None:
 
 def show_json(console: Console, value: Value) -> None:
     console.print(json.dumps(value, indent=2), markup=False, highlight=False, soft_wrap=True)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 group`, `12,000 groups`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _cell(value: Value) -> str:

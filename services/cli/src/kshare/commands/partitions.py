@@ -14,7 +14,7 @@ from rich.console import Console
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.output import Listing, Row, show
+from kshare.output import Listing, Row, counted, show
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
 
@@ -76,7 +76,11 @@ def partitions_listing(answer: pb.DescribePartitionsResponse) -> Listing:
         "epoch": "epoch",
         "moving_to": "moving to",
     }
-    return Listing("partitions", headings, rows)
+    offline = sum(not row["is_leader_live"] for row in rows)
+    moving = sum(bool(row["moving_to"]) for row in rows)
+    extent = f"{counted(len(rows), 'partition')} of {counted(len(answer.topics), 'topic')}"
+    summary = f"{extent}, {offline:,} without a live leader, {moving:,} moving"
+    return Listing("partitions", headings, rows, summary)
 
 
 def _leader(node_id: int, live: set[int]) -> str:

@@ -10,12 +10,15 @@ from kshare.client_properties import read_properties
 from kshare.command_options import (
     LOCAL,
     TABLE,
+    WATCH_INTERVAL_S,
     AsJson,
     Bootstrap,
     CommandConfig,
     Coordinator,
     DataDir,
+    Interval,
     Output,
+    Watch,
     wants_json,
 )
 from kshare.commands.give_up import give_up_leader
@@ -31,6 +34,7 @@ from kshare.commands.partitions import (
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import progress, show_json, show_outcome, stdout_console
+from kshare.watch import every, show_watched
 
 partitions_app = typer.Typer(help="List, move and drain topic partitions of leaders.", no_args_is_help=True)
 
@@ -42,6 +46,8 @@ def partitions_list(
     topics: Annotated[list[str] | None, typer.Argument(help="Default: all topics.")] = None,
     output: Output = TABLE,
     as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
@@ -49,7 +55,10 @@ def partitions_list(
 ) -> None:
     """Shows each partition's leader and reassignment, and each leader's partition count."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    show_partitions(address, topics or [], stdout_console(), as_json=wants_json(output, as_json))
+    is_json = wants_json(output, as_json)
+    show_watched(
+        lambda console: show_partitions(address, topics or [], console, as_json=is_json), every(watch, interval)
+    )
 
 
 @partitions_app.command("move")

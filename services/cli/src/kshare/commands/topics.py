@@ -14,7 +14,7 @@ from kshare.addresses import parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.output import Listing, Row, show
+from kshare.output import Listing, Row, counted, show
 
 TIMEOUT_S = 15.0
 TIMEOUTS = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
@@ -90,6 +90,7 @@ def show_topics(
     bootstrap: str, console: Console, properties: Properties = NO_PROPERTIES, *, as_json: bool = False
 ) -> None:
     """Prints all topics."""
+    found = sorted(reach(bootstrap, properties).topics, key=lambda topic: str(topic.name))
     rows: list[Row] = [
         {
             "topic": str(topic.name),
@@ -100,7 +101,10 @@ def show_topics(
                 if partition.leader_id < 0
             ],
         }
-        for topic in sorted(reach(bootstrap, properties).topics, key=lambda topic: str(topic.name))
+        for topic in found
     ]
     headings = {"topic": "topic", "partitions": "partitions", "without_leader": "without leader"}
-    show(console, Listing("topics", headings, rows), as_json=as_json)
+    partitions = sum(len(topic.partitions) for topic in found)
+    offline = sum(partition.leader_id < 0 for topic in found for partition in topic.partitions)
+    summary = f"{counted(len(found), 'topic')}, {counted(partitions, 'partition')}, {offline:,} without a leader"
+    show(console, Listing("topics", headings, rows, summary), as_json=as_json)

@@ -7,11 +7,24 @@ from typing import Annotated
 import typer
 
 from kshare.client_properties import read_properties
-from kshare.command_options import LOCAL, TABLE, AsJson, Bootstrap, CommandConfig, Output, wants_json
+from kshare.command_options import (
+    LOCAL,
+    TABLE,
+    WATCH_INTERVAL_S,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Interval,
+    Output,
+    Watch,
+    wants_json,
+)
+from kshare.commands.topic_description import show_topic
 from kshare.commands.topics import create_topic, delete_topic, show_topics
-from kshare.output import show_outcome, stdout_console
+from kshare.output import show_outcome
+from kshare.watch import every, show_watched
 
-topics_app = typer.Typer(help="Create, list and delete topics.", no_args_is_help=True)
+topics_app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
 
 
 @topics_app.command("create")
@@ -31,10 +44,33 @@ def topics_create(
 
 @topics_app.command("list")
 def topics_list(
-    output: Output = TABLE, as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Shows all topics."""
-    show_topics(bootstrap, stdout_console(), read_properties(command_config), as_json=wants_json(output, as_json))
+    properties, is_json = read_properties(command_config), wants_json(output, as_json)
+    show_watched(lambda console: show_topics(bootstrap, console, properties, as_json=is_json), every(watch, interval))
+
+
+@topics_app.command("describe")
+def topics_describe(
+    name: str,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Shows a topic's partitions with offsets, its configs, and the lag of share groups."""
+    properties, is_json = read_properties(command_config), wants_json(output, as_json)
+    show_watched(
+        lambda console: show_topic(bootstrap, name, console, properties, as_json=is_json), every(watch, interval)
+    )
 
 
 @topics_app.command("delete")

@@ -12,12 +12,15 @@ from kshare.cluster_metadata import reach
 from kshare.command_options import (
     LOCAL,
     TABLE,
+    WATCH_INTERVAL_S,
     AsJson,
     Bootstrap,
     CommandConfig,
     Coordinator,
     DataDir,
+    Interval,
     Output,
+    Watch,
     wants_json,
 )
 from kshare.commands.groups.group_requests import alter_group_configs, delete_group
@@ -28,6 +31,7 @@ from kshare.commands.offsets import EARLIEST, LATEST
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show, show_outcome, stdout_console
+from kshare.watch import every, show_watched
 
 groups_app = typer.Typer(help="List, describe, configure, reset and delete groups.", no_args_is_help=True)
 
@@ -36,10 +40,16 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
 @groups_app.command("list")
 def groups_list(
-    output: Output = TABLE, as_json: AsJson = False, bootstrap: Bootstrap = LOCAL, command_config: CommandConfig = None
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
 ) -> None:
     """Shows all groups."""
-    show_groups(bootstrap, stdout_console(), read_properties(command_config), as_json=wants_json(output, as_json))
+    properties, is_json = read_properties(command_config), wants_json(output, as_json)
+    show_watched(lambda console: show_groups(bootstrap, console, properties, as_json=is_json), every(watch, interval))
 
 
 @groups_app.command("describe")
@@ -47,11 +57,16 @@ def groups_describe(
     group: Group,
     output: Output = TABLE,
     as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
     bootstrap: Bootstrap = LOCAL,
     command_config: CommandConfig = None,
 ) -> None:
     """Shows a share group's state, epoch, members and their assignments."""
-    show_group(bootstrap, group, stdout_console(), read_properties(command_config), as_json=wants_json(output, as_json))
+    properties, is_json = read_properties(command_config), wants_json(output, as_json)
+    show_watched(
+        lambda console: show_group(bootstrap, group, console, properties, as_json=is_json), every(watch, interval)
+    )
 
 
 @groups_app.command("in-flight")
@@ -61,6 +76,8 @@ def groups_in_flight(
     held: Annotated[bool, typer.Option("--held", help="Only records that somebody holds.")] = False,
     output: Output = TABLE,
     as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
@@ -70,7 +87,12 @@ def groups_in_flight(
     properties = read_properties(command_config)
     address = coordinator_address(coordinator, data_dir, bootstrap, properties)
     is_json = wants_json(output, as_json)
-    show_in_flight(bootstrap, address, group, topic, stdout_console(), properties, held_only=held, as_json=is_json)
+    show_watched(
+        lambda console: show_in_flight(
+            bootstrap, address, group, topic, console, properties, held_only=held, as_json=is_json
+        ),
+        every(watch, interval),
+    )
 
 
 @groups_app.command("set")

@@ -13,12 +13,15 @@ from kshare.cluster_metadata import reach
 from kshare.command_options import (
     LOCAL,
     TABLE,
+    WATCH_INTERVAL_S,
     AsJson,
     Bootstrap,
     CommandConfig,
     Coordinator,
     DataDir,
+    Interval,
     Output,
+    Watch,
     wants_json,
 )
 from kshare.commands.give_up import give_up_share_coordinator
@@ -32,6 +35,7 @@ from kshare.commands.state.partitions import show_state_partitions
 from kshare.commands.state.state_store_place import node_address, store_place
 from kshare.commands.state.verify import verify_state
 from kshare.output import progress, show_json, show_outcome, stdout_console
+from kshare.watch import every, show_watched
 
 state_app = typer.Typer(help="Placement, content and maintenance of share-group state.", no_args_is_help=True)
 
@@ -40,6 +44,8 @@ state_app = typer.Typer(help="Placement, content and maintenance of share-group 
 def state_partitions(
     output: Output = TABLE,
     as_json: AsJson = False,
+    watch: Watch = False,
+    interval: Interval = WATCH_INTERVAL_S,
     coordinator: Coordinator = None,
     data_dir: DataDir = None,
     bootstrap: Bootstrap = LOCAL,
@@ -47,7 +53,8 @@ def state_partitions(
 ) -> None:
     """Shows the owner of each state partition, and reassignments."""
     address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
-    show_state_partitions(address, stdout_console(), as_json=wants_json(output, as_json))
+    is_json = wants_json(output, as_json)
+    show_watched(lambda console: show_state_partitions(address, console, as_json=is_json), every(watch, interval))
 
 
 @state_app.command("drain")

@@ -9,7 +9,7 @@ from rich.console import Console
 from kshare.addresses import Address
 from kshare.commands.state.coordinator_call import call_coordinator
 from kshare.failure import CommandFailed
-from kshare.output import Listing, Row, show
+from kshare.output import Listing, Row, counted, show
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DESCRIBE_STATE_PARTITIONS
 
@@ -39,7 +39,8 @@ def state_partitions_listing(answer: pb.DescribeStatePartitionsResponse) -> List
         for owner in answer.state_partitions
     ]
     headings = {"partition": "partition", "owner": "owner", "epoch": "epoch", "moving_to": "moving to"}
-    return Listing("state_partitions", headings, rows)
+    moving = sum(owner.is_moving for owner in answer.state_partitions)
+    return Listing("state_partitions", headings, rows, f"{counted(len(rows), 'state partition')}, {moving:,} moving")
 
 
 def share_coordinators_listing(answer: pb.DescribeStatePartitionsResponse) -> Listing:
