@@ -312,3 +312,58 @@ def test_a_write_of_an_older_leader_epoch_is_refused_once_a_newer_one_was_answer
     events.sort(key=lambda event: event.time)
     found = [violation.rule for violation in StoredStateRules(evidence_of(events)).violations()]
     assert found == (["a write of an older leader epoch was stored"] if broken else [])
+
+
+def renewed(time: float, member: str = "m1", *, code: int = 0, fetch: int = 1) -> list[Event]:
+    call = int(time * 1000)
+    return [
+        AcknowledgeArrived(time, call, LEADER, "g1", member, GATEWAY, 0, (), fetch, ((5, 5),)),
+        AcknowledgeEnded(time + 0.01, call, LEADER, "g1", 0, code),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("between", "allowed"),
+    [
+        ([], True),
+        (renewed(8.0), False),
+        (renewed(8.0, code=INVALID_RECORD_STATE), True),
+        (renewed(8.0, "m2"), True),
+        ([*renewed(8.0), *acknowledged(9.0)], True),
+    ],
+)
+def test_a_confirmed_renewal_prolongs_the_lock(between: list[Event], allowed: bool) -> None:
+    found = rules_broken(loaded(0.5), FIRST, *between, acquired(11.4, 11.5, "m2", count=2, fetch=2))
+    assert ("two holders" not in found) == allowed
+
+
+def test_an_acknowledgement_within_a_renewed_lock_is_not_refused() -> None:
+    refused = acknowledged(12.0, code=INVALID_RECORD_STATE)
+    assert "acknowledgement refused without a reason" in rules_broken(loaded(0.5), FIRST, *renewed(8.0), *refused)
+    assert not rules_broken(loaded(0.5), FIRST, *refused)
+
+
+@pytest.mark.parametrize(
+    ("acknowledgement", "allowed"),
+    [
+        (acknowledged(1.5), True),
+        (acknowledged(1.5, "m2"), False),
+        (acknowledged(1.5, "m2", code=INVALID_RECORD_STATE), True),
+        (acknowledged(1.5, fetch=0), False),
+        (acknowledged(1.5, offset=6), False),
+        (acknowledged(11.1), True),
+        (acknowledged(11.2), False),
+        (acknowledged(11.2, code=INVALID_RECORD_STATE), True),
+        ([*renewed(8.0), *acknowledged(17.9)], True),
+        ([*renewed(8.0), *acknowledged(18.1)], False),
+        (renewed(1.5, "m2"), False),
+    ],
+)
+def test_only_the_holder_is_confirmed(acknowledgement: list[Event], allowed: bool) -> None:
+    assert ("acknowledged without holding it" not in rules_broken(loaded(0.5), FIRST, *acknowledgement)) == allowed
+
+
+@pytest.mark.parametrize(("member", "fetch", "allowed"), [("m1", 1, False), ("m2", 2, True), ("m2", 1, False)])
+def test_whoever_got_the_record_last_is_its_holder(member: str, fetch: int, allowed: bool) -> None:
+    events = (loaded(0.5), FIRST, released(1.5), SECOND, *acknowledged(3.0, member, fetch=fetch))
+    assert ("acknowledged without holding it" not in rules_broken(*events)) == allowed

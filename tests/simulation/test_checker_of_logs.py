@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.simulation.checker import Checker, Expectations, RecordKey
-from support.simulation.evidence import DeadLetter
+from support.simulation.evidence import DeadLetter, Evidence
 from support.simulation.history import (
     AcknowledgeAnswered,
     AcknowledgeArrived,
@@ -25,6 +25,7 @@ from support.simulation.history import (
     TransactionEndSent,
 )
 from support.simulation.kafka_clients.protocol import ReadRecord
+from support.simulation.rules.logs import logs_are_dense, logs_do_not_change
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 LIMIT = 3
@@ -232,3 +233,53 @@ def test_a_late_acceptance_of_a_deleted_record_says_nothing() -> None:
 def test_a_deleted_record_may_have_a_dead_letter_or_none() -> None:
     for letters in ([], [LETTER]):
         assert not rules_broken(produced("a"), REJECTED, log=[], start=1, letters=letters)
+
+
+RECORDS = [ReadRecord(0, "a", True, ()), ReadRecord(1, "b", True, ()), ReadRecord(3, "c", False, ())]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "markers", "rule"),
+    [
+        (0, 4, [2], None),
+        (0, 5, [2, 4], None),
+        (1, 4, [2], "two records at one offset"),
+        (0, 4, [], "a gap in the log"),
+        (0, 5, [2], "a gap in the log"),
+        (0, 4, [2, 3], "two records at one offset"),
+    ],
+)
+def test_the_offsets_of_a_log_are_dense(start: int, end: int, markers: list[int], rule: str | None) -> None:
+    expected = Expectations(
+        groups=[],
+        logs={0: RECORDS},
+        delivery_count_limit=LIMIT,
+        lock_duration_s=10.0,
+        log_starts={0: start},
+        log_ends={0: end},
+        log_markers={0: markers},
+    )
+    assert {found.rule for found in logs_are_dense(Evidence(History(), expected))} == ({rule} if rule else set())
+
+
+@pytest.mark.parametrize(
+    ("start", "earlier", "changed"),
+    [
+        (0, RECORDS, False),
+        (0, RECORDS[:1], False),
+        (0, [ReadRecord(1, "x", True, ())], True),
+        (0, [ReadRecord(3, "c", True, ())], True),
+        (0, [ReadRecord(2, "gone", True, ())], True),
+        (3, [ReadRecord(2, "deleted", True, ())], False),
+    ],
+)
+def test_the_records_of_a_log_do_not_change(start: int, earlier: list[ReadRecord], changed: bool) -> None:
+    expected = Expectations(
+        groups=[],
+        logs={0: RECORDS},
+        delivery_count_limit=LIMIT,
+        lock_duration_s=10.0,
+        log_starts={0: start},
+        earlier_logs={0: earlier},
+    )
+    assert bool(list(logs_do_not_change(Evidence(History(), expected)))) == changed

@@ -16,13 +16,19 @@ from itertools import islice
 
 from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
-from support.simulation.evidence import NEVER, Evidence, Expectations, RecordKey, Sent, Violation
+from support.simulation.evidence import ENDS, NEVER, Evidence, Expectations, RecordKey, Sent, Violation
 from support.simulation.history import Acquired, Delivered, History, StateWritten, describe
 from support.simulation.rules.acknowledgements import errors_took_no_effect, forgeries_are_refused
 from support.simulation.rules.committed_offsets import committed_offsets_survive
 from support.simulation.rules.dead_letters import dead_letters_are_what_was_given_up
 from support.simulation.rules.holders import HolderRules
-from support.simulation.rules.logs import delivered_what_was_produced, nothing_deleted_comes_back, produced_exactly_once
+from support.simulation.rules.logs import (
+    delivered_what_was_produced,
+    logs_are_dense,
+    logs_do_not_change,
+    nothing_deleted_comes_back,
+    produced_exactly_once,
+)
 from support.simulation.rules.stored_states import StoredStateRules
 from support.simulation.rules.transactions import committed_groups_get_committed_records, transactions_are_atomic
 
@@ -41,6 +47,8 @@ class Checker:
         rules = (
             self._no_delivery_after_confirmation(),
             produced_exactly_once(evidence),
+            logs_are_dense(evidence),
+            logs_do_not_change(evidence),
             transactions_are_atomic(evidence),
             committed_groups_get_committed_records(evidence),
             delivered_what_was_produced(evidence),
@@ -81,7 +89,7 @@ class Checker:
         limit = self._evidence.expected.delivery_count_limit
         for key in self._evidence.deliverable():
             sent = self._evidence.sent[key]
-            ended = any(one.event.type != AcknowledgeType.RELEASE and one.may_have_effect for one in sent)
+            ended = any(one.event.type in ENDS and one.may_have_effect for one in sent)
             highest = self._evidence.highest_count(key)
             if not ended and highest < limit:
                 text = f"neither accepted nor rejected, and delivered with count {highest} of {limit}"

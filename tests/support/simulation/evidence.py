@@ -76,6 +76,12 @@ class Expectations:
     """Nothing crashed, was cut off or timed out: then an answer with an error says that there was no effect."""
     log_starts: Mapping[int, int] = field(default_factory=dict)
     """Where each log starts at the end; what lay below was deleted. 0 where nothing is said."""
+    log_ends: Mapping[int, int] = field(default_factory=dict)
+    """The offset after the last one of each log at the end."""
+    log_markers: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """The offsets of control records of each log at the end."""
+    earlier_logs: Mapping[int, Sequence[ReadRecord]] = field(default_factory=dict)
+    """The records of each partition, as read when the faults had ended."""
     committed_groups: Sequence[str] = ()
     """The groups with share.isolation.level=read_committed."""
     retains_little: bool = False

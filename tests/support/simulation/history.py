@@ -200,6 +200,8 @@ class AcknowledgeArrived(NamedTuple):
     partition: int
     runs: tuple[Run, ...]
     delivered_fetch_number: int
+    renewed: tuple[Run, ...] = ()
+    """Offsets whose locks are to be renewed; they are not among `runs`."""
 
 
 class AcknowledgeEnded(NamedTuple):

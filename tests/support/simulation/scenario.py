@@ -81,6 +81,9 @@ class Account:
 
     logs: dict[int, list[ReadRecord]] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
+    log_ends: dict[int, int] = field(default_factory=dict)
+    log_markers: dict[int, list[int]] = field(default_factory=dict)
+    earlier_logs: dict[int, list[ReadRecord]] = field(default_factory=dict)
     dead_letters: dict[str, list[DeadLetter]] = field(default_factory=dict)
     late: list[Violation] = field(default_factory=list)
 
@@ -156,6 +159,9 @@ class SeedRun:
                 calm=not self.faults and self.activities.are_calm,
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
+                log_ends=account.log_ends,
+                log_markers=account.log_markers,
+                earlier_logs=account.earlier_logs,
                 retains_little=plan.retains_little,
                 deletion_delay_s=DELETION_DELAY_S if self._is_kafka else 0.0,
                 member_names=self._member_names,
@@ -214,10 +220,10 @@ class SeedRun:
         await self.activities.end()
         self._become_peaceful()
         await asyncio.wait_for(producing, DRAIN_LIMIT_S)
-        account.late = await self._drain(metadata)
+        account.late = await self._drain(metadata, account)
         if self._is_kafka:
             await self._start_all_anew()
-            account.late.extend(await self._drain(metadata))
+            account.late.extend(await self._drain(metadata, account))
         account.late.extend(await self._sick_nodes())
         account.late.extend(await self.activities.finished())
         for member in self._all_members():
@@ -331,12 +337,12 @@ class SeedRun:
 
     def _become_peaceful(self) -> None:
         behaviour = self.behaviour
-        behaviour.release = behaviour.mixed = behaviour.late = behaviour.never = 0.0
+        behaviour.release = behaviour.mixed = behaviour.late = behaviour.never = behaviour.renew = 0.0
         behaviour.reject = min(behaviour.reject, 0.05)
         behaviour.deferred = min(behaviour.deferred, 0.05)
         behaviour.work_s = 0.02
 
-    async def _drain(self, metadata: TopicMetadata) -> list[Violation]:
+    async def _drain(self, metadata: TopicMetadata, account: Account) -> list[Violation]:
         """Waits until every share-partition starts at the end of its log; what is late then is a violation."""
         waiting = {(group, index): "unknown" for group in self.plan.groups for index in range(self.plan.partitions)}
         admin = self._log_admin()
@@ -346,7 +352,9 @@ class SeedRun:
             await asyncio.sleep(DRAIN_POLL_S)
             for group, index in list(waiting):
                 if index not in ends:
-                    ends[index] = (await admin.read_whole_log(TOPIC, index)).end_offset
+                    contents = await admin.read_whole_log(TOPIC, index)
+                    ends[index] = contents.end_offset
+                    account.earlier_logs.setdefault(index, contents.records)
                 start_offset = await self._start_offset(metadata, group, index)
                 waiting[group, index] = f"starts at {start_offset}, the log ends at {ends[index]}"
                 if start_offset == ends[index]:
@@ -386,6 +394,7 @@ class SeedRun:
         for index in range(self.plan.partitions):
             contents = await admin.read_whole_log(TOPIC, index)
             account.logs[index], account.log_starts[index] = contents.records, contents.start_offset
+            account.log_ends[index], account.log_markers[index] = contents.end_offset, contents.markers
         for group in self.plan.dead_letter_groups:
             account.dead_letters[group] = await self._read_dead_letters(admin, dead_letter_topic(group))
 

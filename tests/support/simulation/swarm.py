@@ -82,6 +82,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature("missing acknowledgements"),
     Feature("deferred acknowledgements"),
     Feature("separate acknowledgements"),
+    Feature("renewals"),
+    Feature("wrong session epochs"),
 )
 
 
@@ -96,6 +98,8 @@ def members_behaviour(plan: Plan) -> Behaviour:
         "missing acknowledgements": "never",
         "deferred acknowledgements": "deferred",
         "separate acknowledgements": "separate",
+        "renewals": "renew",
+        "wrong session epochs": "wrong_epoch",
     }
     for feature, probability in features.items():
         if not plan.has(feature):

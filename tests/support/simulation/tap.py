@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from kshare_core.states import AcknowledgeType
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import (
     ADVANCE_PARTITION_MOVE,
@@ -45,6 +46,7 @@ from support.simulation.loop import VirtualLoop
 from support.simulation.network import SimulatedCall, SimulatedFabric
 
 Batches = tuple[tuple[int, int, int, int], ...]
+_RENEW = bytes([AcknowledgeType.RENEW])
 
 
 def _batches(partition: Any) -> Batches:
@@ -53,6 +55,19 @@ def _batches(partition: Any) -> Batches:
         (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
         for batch in getattr(partition, "state_batches", ())
     )
+
+
+def _acknowledged_runs(partition: Any, *, is_renewal: bool) -> tuple[tuple[int, int], ...]:
+    """The offsets whose locks are to be renewed, or those of which something else was acknowledged."""
+    runs: list[tuple[int, int]] = []
+    for batch in partition.acknowledgement_batches:
+        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        if len(set(types)) <= 1:
+            parts = [(first, last, types[:1])]
+        else:
+            parts = [(first + index, first + index, types[index : index + 1]) for index in range(len(types))]
+        runs.extend((start, end) for start, end, kind in parts if (kind == _RENEW) == is_renewal)
+    return tuple(runs)
 
 
 def _gateway(owner: Any) -> str:
@@ -236,8 +251,9 @@ class ClusterTap:
     def _acknowledge_arrived(self, call: SimulatedCall, request: Any) -> None:
         owner = request.owner
         for partition in request.partitions:
-            runs = tuple((batch.first_offset, batch.last_offset) for batch in partition.acknowledgement_batches)
-            if runs:
+            runs = _acknowledged_runs(partition, is_renewal=False)
+            renewed = _acknowledged_runs(partition, is_renewal=True)
+            if runs or renewed:
                 self._add(
                     AcknowledgeArrived(
                         self._loop.time(),
@@ -249,6 +265,7 @@ class ClusterTap:
                         partition.partition,
                         runs,
                         request.delivered_fetch_number,
+                        renewed,
                     )
                 )
 

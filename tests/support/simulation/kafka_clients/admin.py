@@ -55,6 +55,8 @@ class LogContents(NamedTuple):
     start_offset: int
     end_offset: int
     records: list[ReadRecord]
+    markers: list[int]
+    """The offsets of control records."""
 
 
 class Admin:
@@ -123,10 +125,11 @@ class Admin:
     async def read_whole_log(self, topic: str, partition: int) -> LogContents:
         """By Fetch with isolation level read_committed; waits for open transactions."""
         records: list[ReadRecord] = []
+        markers: list[int] = []
         start_offset, next_offset, high_watermark = -1, 0, -1
         for _ in range(ATTEMPTS):
             if next_offset == high_watermark:
-                return LogContents(start_offset, next_offset, records)
+                return LogContents(start_offset, next_offset, records, markers)
             if start_offset == -1:
                 start_offset = next_offset = await self.offset(topic, partition, EARLIEST)
             try:
@@ -136,6 +139,7 @@ class Admin:
             if found is not None and found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 start_offset = -1
                 records.clear()
+                markers.clear()
             if found is None or found.error_code != 0:
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -143,6 +147,7 @@ class Admin:
             aborted = [(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions or ()]
             part = read_part(bytes(found.records or b""), aborted)
             records.extend(record for record in part.records if record.offset >= next_offset)
+            markers.extend(offset for offset in part.markers if offset >= next_offset)
             next_offset = max(next_offset, part.next_offset)
             if found.last_stable_offset < high_watermark:
                 await asyncio.sleep(RETRY_S)

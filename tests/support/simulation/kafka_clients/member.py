@@ -46,6 +46,9 @@ FATAL_HEARTBEAT = (
 )
 """Answers to a correct heartbeat that end a librdkafka consumer; a transient fault must never give them."""
 
+RENEWAL = (AcknowledgeType.RENEW,)
+EPOCHS_AHEAD = 5
+
 SESSION_ENDED = (
     ErrorCode.SHARE_SESSION_NOT_FOUND,
     ErrorCode.INVALID_SHARE_SESSION_EPOCH,
@@ -68,6 +71,10 @@ class Behaviour:
     """Acknowledge a while later and fetch on meanwhile."""
     separate: float = 0.3
     """By ShareAcknowledge instead of with the next ShareFetch."""
+    renew: float = 0.05
+    """Renew the lock in time, and acknowledge when the first lock would have gone (of members with version 2)."""
+    wrong_epoch: float = 0.02
+    """A request of its own session, in an epoch that has not come."""
     work_s: float = 0.2
     lock_duration_s: float = 15.0
     max_records: int = 50
@@ -293,6 +300,13 @@ class ShareMember:
         session.pending = [pending for pending in session.pending if pending.due > client.now()]
         if session.epoch == 0:
             due = []
+        elif client.random.random() < behaviour.wrong_epoch:
+            await self._use_wrong_epoch(session)
+        renewals = [pending for pending in due if pending.types == RENEWAL]
+        if renewals:
+            if not await self._send_renewals(session, renewals):
+                return
+            due = [pending for pending in due if pending.types != RENEWAL]
         if due and client.random.random() < behaviour.separate:
             if not await self._send_acknowledgements(session, due):
                 return
@@ -324,6 +338,20 @@ class ShareMember:
         }
         self._note_answers(ids, codes)
         return True
+
+    async def _use_wrong_epoch(self, session: _Session) -> None:
+        """A ShareAcknowledge that must be refused, and changes nothing of the session."""
+        request = self._acknowledge_request(session, session.epoch + EPOCHS_AHEAD, [])
+        answer = await self._client.at(session.address).call(request, self._acknowledge_response)
+        if answer.error_code == 0:
+            text = f"a request with epoch {session.epoch + EPOCHS_AHEAD} was taken; the session is at {session.epoch}"
+            self._client.bug(text)
+
+    async def _send_renewals(self, session: _Session, due: list[_Pending]) -> bool:
+        """Whether the session goes on. A renewal may be refused, as where its lock has gone; the tap sees which."""
+        request = self._acknowledge_request(session, session.epoch, due, is_renewal=True)
+        answer = await self._client.at(session.address).call(request, self._acknowledge_response)
+        return self._session_goes_on(session, answer)
 
     async def _send_fetch(self, session: _Session, wanted: set[int], due: list[_Pending]) -> None:
         client = self._client
@@ -405,22 +433,29 @@ class ShareMember:
         first, last = event.run
         cuts = sorted({first, *(first + int(draw() * (last - first + 1)) for _ in range(2))})
         parts = [(start, end - 1) for start, end in zip(cuts, [*cuts[1:], last + 1], strict=True)]
-        decided = (self._decide_part(event.partition, part) for part in parts)
-        return [pending for pending in decided if pending is not None]
+        return [pending for part in parts for pending in self._decide_part(event.partition, part)]
 
-    def _decide_part(self, partition: int, run: Run) -> _Pending | None:
+    def _decide_part(self, partition: int, run: Run) -> list[_Pending]:
+        """One acknowledgement, or none; or a renewal, and an acknowledgement after the first lock and in the second."""
         behaviour, draw, now = self._behaviour, self._client.random.random, self._client.now()
+        if self._version > 1 and draw() < behaviour.renew:
+            renewal = _Pending(now + behaviour.lock_duration_s * (0.3 + 0.3 * draw()), partition, run, RENEWAL)
+            end = _Pending(
+                now + behaviour.lock_duration_s * (1.05 + 0.2 * draw()), partition, run, (self._draw_type(),)
+            )
+            return [renewal, end]
         chance = draw()
         if chance < behaviour.never:
-            return None
+            return []
         due = now
         if chance < behaviour.never + behaviour.late:
             due = now + behaviour.lock_duration_s * (1.0 + 0.2 * draw())
         elif draw() < behaviour.deferred:
             due = now + 3 * draw()
         if draw() < behaviour.mixed:
-            return _Pending(due, partition, run, tuple(self._draw_type() for _ in range(run[0], run[1] + 1)))
-        return _Pending(due, partition, run, (self._draw_type(),))
+            types = tuple(self._draw_type() for _ in range(run[0], run[1] + 1))
+            return [_Pending(due, partition, run, types)]
+        return [_Pending(due, partition, run, (self._draw_type(),))]
 
     def _draw_type(self) -> int:
         chance = self._client.random.random()
@@ -474,7 +509,9 @@ class ShareMember:
             batches.setdefault(pending.partition, []).append(batch)
         return {partition: tuple(found) for partition, found in batches.items()}
 
-    def _acknowledge_request(self, session: _Session, epoch: int, due: list[_Pending]) -> Any:
+    def _acknowledge_request(
+        self, session: _Session, epoch: int, due: list[_Pending], *, is_renewal: bool = False
+    ) -> Any:
         module = self._acknowledge
         partitions = tuple(
             module.AcknowledgePartition(partition_index=partition, acknowledgement_batches=batches)
@@ -484,7 +521,7 @@ class ShareMember:
         if partitions:
             assert self._metadata is not None
             topics = (module.AcknowledgeTopic(topic_id=self._metadata.topic_id, partitions=partitions),)
-        further = {"is_renew_ack": False} if self._version == 2 else {}
+        further = {"is_renew_ack": is_renewal} if self._version == 2 else {}
         return module.ShareAcknowledgeRequest(
             group_id=self.group, member_id=self.member_id, share_session_epoch=epoch, topics=topics, **further
         )

@@ -122,6 +122,8 @@ class ReadPart(NamedTuple):
 
     records: list[ReadRecord]
     next_offset: int
+    markers: list[int]
+    """The offsets of control records."""
 
 
 def build_batch(
@@ -157,6 +159,7 @@ def read_part(data: bytes, aborted: Iterable[tuple[int, int]] = ()) -> ReadPart:
     waiting = sorted((first_offset, producer_id) for producer_id, first_offset in aborted)
     aborting: dict[int, None] = {}
     records: list[ReadRecord] = []
+    markers: list[int] = []
     next_offset = -1
     position = 0
     while position < len(data):
@@ -169,6 +172,7 @@ def read_part(data: bytes, aborted: Iterable[tuple[int, int]] = ()) -> ReadPart:
         while waiting and waiting[0][0] < next_offset:
             aborting[waiting.pop(0)[1]] = None
         if batch.is_control_batch:
+            markers.extend(range(batch.base_offset, batch.next_offset))
             aborting.pop(batch.producer_id, None)
             continue
         committed = not (batch.is_transactional and batch.producer_id in aborting)
@@ -176,7 +180,7 @@ def read_part(data: bytes, aborted: Iterable[tuple[int, int]] = ()) -> ReadPart:
             ReadRecord(record.offset, (record.value or b"").decode(), committed, tuple(record.headers))
             for record in batch
         )
-    return ReadPart(records, next_offset)
+    return ReadPart(records, next_offset, markers)
 
 
 def read_batches(data: bytes) -> list[ReadRecord]:

@@ -50,7 +50,7 @@ PLANTED = (
     PlantedBug(
         name="the group epoch goes back when a member leaves",
         mutation=planted(Patch(ShareGroupDraft, "remove", _epoch_goes_back)),
-        rules=("a group epoch went back",),
+        rules=("a bug came to light",),
         seed=None,
     ),
 )

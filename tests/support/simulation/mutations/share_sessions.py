@@ -68,7 +68,7 @@ PLANTED = (
     PlantedBug(
         name="the epoch of a share session is not compared",
         mutation=planted(Patch(ShareSessionTable, "_expect", _any_epoch)),
-        rules=("a forged request was taken",),
+        rules=("a bug came to light",),
         seed=None,
     ),
     PlantedBug(

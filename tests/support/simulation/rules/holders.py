@@ -4,7 +4,8 @@ A leader's *tenure* over a share-partition begins when a share coordinator answe
 ends with the next such answer. Within one tenure the leader knows every acquisition, so that it may give a record to
 somebody else only for a cause that it knows too:
 
-- the lock ran out: the lock duration has passed since the fetch that acquired the record arrived;
+- the lock ran out: the lock duration has passed since the fetch that acquired the record arrived, and since the newest
+  renewal that was confirmed;
 - an acknowledgement of the record by its holder arrived, and was not refused;
 - the holder's session was released, or its gateway is gone from the catalog that the leader got;
 - the answer of the fetch was lost, and the gateway gave it back (then the delivery does not count).
@@ -13,13 +14,16 @@ A new tenure forgets who holds what. The same leader epoch may begin one only wh
 where a write's outcome is unknown, the partition moves, or an administrator replaced the state. Another life of a
 leader needs a higher leader epoch, and the former one acquires nothing from then on. Counts go on from what was stored.
 
+An acknowledgement that is confirmed came from the holder: it was given the record, nobody was given it afterwards, and
+its lock had not run out.
+
 No rule is ever off: a fault is no cause by itself, only what it makes known to the leader.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +38,7 @@ from support.simulation.history import (
     FaultEvent,
     GatewaysSeen,
     PartitionTaken,
+    Run,
     SessionReleased,
     StateLoaded,
     StateWriteUnconfirmed,
@@ -95,6 +100,10 @@ class HolderRules:
         self._newest: dict[Place, _Tenure] = {}
         self._acknowledged: dict[tuple[str, str, RecordKey], list[_Acknowledged]] = defaultdict(list)
         """By leader, member and record."""
+        self._renewed: dict[tuple[str, str, RecordKey], list[_Acknowledged]] = defaultdict(list)
+        """Likewise: what was to be renewed."""
+        self._confirmed: dict[tuple[int, int], float] = {}
+        """When calls and partitions were answered without an error."""
         self._refused: dict[tuple[int, int], None] = {}
         """Calls and partitions whose acknowledgements certainly changed nothing."""
         self._arrived: dict[tuple[int, int], AcknowledgeArrived] = {}
@@ -106,6 +115,8 @@ class HolderRules:
         for event in self._evidence.events:  # an answer may come after what it decides
             if isinstance(event, AcknowledgeEnded) and event.error_code in WITHOUT_EFFECT:
                 self._refused[event.call, event.partition] = None
+            elif isinstance(event, AcknowledgeEnded) and event.error_code == ErrorCode.NONE:
+                self._confirmed[event.call, event.partition] = event.time
         for event in self._evidence.events:
             if isinstance(event, Acquired):
                 yield from self._acquire(event)
@@ -122,10 +133,9 @@ class HolderRules:
         if isinstance(event, AcknowledgeArrived):
             self._arrived[event.call, event.partition] = event
             one = _Acknowledged(event.time, event.call, event.gateway, event.delivered_fetch_number)
-            for first, last in event.runs:
-                for offset in range(first, last + 1):
-                    key = RecordKey(event.group, event.partition, offset)
-                    self._acknowledged[event.leader, event.member, key].append(one)
+            for runs, found in ((event.runs, self._acknowledged), (event.renewed, self._renewed)):
+                for key in _keys(event, runs):
+                    found[event.leader, event.member, key].append(one)
         elif isinstance(event, SessionReleased):
             self._releases[event.leader, event.group, event.member].append(event)
         elif isinstance(event, GatewaysSeen):
@@ -231,15 +241,25 @@ class HolderRules:
 
     def _has_ended(self, key: RecordKey, hold: _Hold, until: float, *, but_for_call: int = -1) -> bool:
         """Whether the leader had a cause, at the latest at `until`, to take the record from its holder."""
-        if _whole_ms(until) - _whole_ms(hold.acquired_from) >= self._lock_ms:
-            return True
         event = hold.event
+        locked_at = hold.acquired_from
+        for one in self._renewed[event.leader, event.member, key]:
+            if self._is_of(one, hold) and (one.call, key.partition) in self._confirmed and one.time <= until:
+                locked_at = max(locked_at, one.time)
+        if _whole_ms(until) - _whole_ms(locked_at) >= self._lock_ms:
+            return True
         for one in self._acknowledged[event.leader, event.member, key]:
-            is_of_this = one.gateway == event.gateway and one.delivered_fetch_number >= event.fetch_number
             is_refused = (one.call, key.partition) in self._refused or one.call == but_for_call
-            if is_of_this and not is_refused and hold.acquired_from <= one.time <= until:
+            if self._is_of(one, hold) and not is_refused and one.time <= until:
                 return True
         return self._session_ended(key, hold, until) or self._gateway_is_gone(hold, until)
+
+    @staticmethod
+    def _is_of(one: _Acknowledged, hold: _Hold) -> bool:
+        """Whether the request may be about this acquisition."""
+        event = hold.event
+        is_of_this = one.gateway == event.gateway and one.delivered_fetch_number >= event.fetch_number
+        return is_of_this and hold.acquired_from <= one.time
 
     def _session_ended(self, key: RecordKey, hold: _Hold, until: float) -> bool:
         event = hold.event
@@ -279,16 +299,14 @@ class HolderRules:
         tenure = self._tenures[event.group, event.partition].get(event.leader)
         if tenure is not None and event.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
             tenure.causes.append(event.time)  # also of a write that could not be sent at all, for want of an owner
+        if event.error_code == ErrorCode.NONE and arrived is not None and tenure is not None:
+            yield from self._by_another_than_the_holder(tenure, arrived)
         if event.error_code != ErrorCode.INVALID_RECORD_STATE or arrived is None or tenure is None:
             return
         is_given_up = tenure.loaded_at > arrived.time or any(time <= event.time for time in tenure.causes)
         if is_given_up or self._newest[event.group, event.partition] is not tenure:
             return
-        keys = [
-            RecordKey(event.group, event.partition, offset)
-            for run in arrived.runs
-            for offset in range(run[0], run[1] + 1)
-        ]
+        keys = list(_keys(arrived, (*arrived.runs, *arrived.renewed)))
         if keys and all(self._is_held(key, tenure, arrived, event.time) for key in keys):
             yield self._evidence.violation("acknowledgement refused without a reason", keys[0], describe(arrived))
 
@@ -301,3 +319,39 @@ class HolderRules:
             and not self._has_ended(key, hold, until, but_for_call=arrived.call)
             for hold in tenure.holds.get(key.offset, ())
         )
+
+    def _by_another_than_the_holder(self, tenure: _Tenure, arrived: AcknowledgeArrived) -> Iterator[Violation]:
+        """What the log has dropped is ignored in an acknowledgement; who held it does not matter any more."""
+        if tenure.loaded_at > arrived.time:
+            return
+        for key in _keys(arrived, (*arrived.runs, *arrived.renewed)):
+            holds = tenure.holds.get(key.offset, ())
+            mine = [hold for hold in holds if self._may_be_held_by(key, hold, arrived)]
+            newest = max((hold.event.time for hold in mine), default=-1.0)
+            taken = any(newest < hold.acquired_from and hold.event.time < arrived.time for hold in holds)
+            if (taken or not mine) and not self._evidence.may_be_deleted(key, arrived.time):
+                text = (
+                    f"{describe(arrived)} was confirmed; the record was acquired by {[h.event.member for h in holds]}"
+                )
+                yield self._evidence.violation("acknowledged without holding it", key, text)
+                return
+
+    def _may_be_held_by(self, key: RecordKey, hold: _Hold, arrived: AcknowledgeArrived) -> bool:
+        """Whether the sender was given the record by this acquisition, and its lock may still last."""
+        event = hold.event
+        one = _Acknowledged(arrived.time, arrived.call, arrived.gateway, arrived.delivered_fetch_number)
+        if event.member != arrived.member or not self._is_of(one, hold):
+            return False
+        locked_until = event.time
+        for renewal in self._renewed[event.leader, event.member, key]:
+            if self._is_of(renewal, hold) and renewal.time <= arrived.time:
+                locked_until = max(
+                    locked_until, self._confirmed.get((renewal.call, key.partition), arrived.time), renewal.time
+                )
+        return _whole_ms(arrived.time) - _whole_ms(locked_until) <= self._lock_ms
+
+
+def _keys(event: AcknowledgeArrived, runs: Sequence[Run]) -> Iterator[RecordKey]:
+    for first, last in runs:
+        for offset in range(first, last + 1):
+            yield RecordKey(event.group, event.partition, offset)

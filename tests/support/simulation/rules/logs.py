@@ -57,6 +57,39 @@ def _produced_in_order(evidence: Evidence, sent: Mapping[str, str]) -> Iterator[
             newest[producer] = rank
 
 
+def logs_are_dense(evidence: Evidence) -> Iterator[Violation]:
+    """Every offset from a log's start to its end has one record, or one control record."""
+    for partition, end_offset in evidence.expected.log_ends.items():
+        offsets = [record.offset for record in evidence.expected.logs[partition]]
+        found = sorted([*offsets, *evidence.expected.log_markers.get(partition, ())])
+        position = evidence.expected.log_starts.get(partition, 0)
+        for offset in found:
+            if offset > position:
+                yield Violation(
+                    "a gap in the log", f"partition {partition} has no record at {position} to {offset - 1}"
+                )
+            elif offset < position:
+                yield Violation("two records at one offset", f"partition {partition} at {offset}")
+            position = max(position, offset + 1)
+        if position != end_offset:
+            yield Violation(
+                "a gap in the log", f"partition {partition} ends at {end_offset}, its records at {position}"
+            )
+
+
+def logs_do_not_change(evidence: Evidence) -> Iterator[Violation]:
+    """What was read when the faults had ended is read again at the end, at the same offsets, or it was deleted."""
+    for partition, before in evidence.expected.earlier_logs.items():
+        now = {record.offset: record for record in evidence.expected.logs.get(partition, ())}
+        for record in before:
+            found = now.get(record.offset)
+            if evidence.is_deleted(partition, record.offset):
+                continue
+            if found is None or (found.value, found.committed) != (record.value, record.committed):
+                text = f"{partition}@{record.offset} was {record.value!r} (committed: {record.committed}), now {found}"
+                yield Violation("a record of the log changed", text)
+
+
 def delivered_what_was_produced(evidence: Evidence) -> Iterator[Violation]:
     """What is delivered is what the log has there, or had there before it was deleted."""
     values = {
