@@ -10,6 +10,7 @@ from support.simulation.mutations import (
     dead_letters,
     delivery_limits,
     durability,
+    etcd_ownership,
     fenced_logs,
     groups,
     leases,
@@ -40,6 +41,7 @@ PLANTED: Mapping[str, Sequence[PlantedBug]] = {
     "start offsets": start_offsets.PLANTED,
     "durability": durability.PLANTED,
     "idempotent producers": producers.PLANTED,
+    "ownership in etcd": etcd_ownership.PLANTED,
     "fenced logs": fenced_logs.PLANTED,
     "errors": unexpected.PLANTED,
 }

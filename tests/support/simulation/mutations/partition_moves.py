@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kshare_core.identifiers import SharePartitionKey
+from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_share_coordinator.machine.operations import Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.ownership import Ownership
@@ -36,7 +37,25 @@ def _serve_while_moving(refusal: Refusal) -> Refusal:
     return changed
 
 
+def _serve_fenced(check: Callable[[SharePartitionDirectory, TopicPartition], int]) -> Callable[..., int]:
+    """A leader acquires records of a partition whose log is being copied to another leader."""
+
+    def changed(directory: SharePartitionDirectory, key: TopicPartition) -> int:
+        partition = directory._view().partition(key)
+        if partition is not None and partition.is_fenced and partition.leader_node_id == directory._node_id:
+            return partition.leader_epoch
+        return check(directory, key)
+
+    return changed
+
+
 PLANTED = (
+    PlantedBug(
+        name="a leader gives out records of a partition that moves away",
+        mutation=planted(Patch(SharePartitionDirectory, "check_leadership", _serve_fenced)),
+        rules=("two leaders", "acquired by a former leader"),
+        seed=None,
+    ),
     PlantedBug(
         name="states are answered from an old cache after a move",
         mutation=planted(Patch(ShareCoordinatorMachine, "forget", _forget_nothing)),

@@ -1,0 +1,36 @@
+"""Planted bugs of coordinators that share their metadata in etcd."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from kshare_coordinator.metadata.etcd.port import Compare, Delete, Put, TransactionAnswer
+from kshare_coordinator.metadata.ownership import Ownership
+from support.simulation.mutations.mutation import Patch, planted
+from support.simulation.mutations.planted_bug import PlantedBug
+
+Transact = Callable[..., Awaitable[TransactionAnswer]]
+
+
+def _compare_nothing(transact: Transact) -> Transact:
+    """A coordinator takes partitions of the metadata, and writes to them, whoever owns them."""
+
+    def changed(
+        ownership: Ownership,
+        compares: Sequence[Compare],
+        then: Sequence[Put | Delete],
+        otherwise: Sequence[bytes] = (),
+    ) -> Awaitable[TransactionAnswer]:
+        return transact(ownership, (), then, otherwise)
+
+    return changed
+
+
+PLANTED = (
+    PlantedBug(
+        name="a coordinator writes to metadata that it does not own",
+        mutation=planted(Patch(Ownership, "transact", _compare_nothing)),
+        rules=("a bug came to light", "two leaders", "state went back"),
+        seed=None,
+    ),
+)
