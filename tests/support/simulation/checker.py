@@ -22,6 +22,7 @@ from support.simulation.rules.acknowledgements import errors_took_no_effect, for
 from support.simulation.rules.committed_offsets import committed_offsets_survive
 from support.simulation.rules.dead_letters import dead_letters_are_what_was_given_up
 from support.simulation.rules.holders import HolderRules
+from support.simulation.rules.liveness import something_is_delivered
 from support.simulation.rules.logs import (
     delivered_what_was_produced,
     logs_are_dense,
@@ -64,6 +65,7 @@ class Checker:
             self._delivery_counts(),
             StoredStateRules(evidence).violations(),
             self._state_moves_forwards(),
+            something_is_delivered(evidence),
             self._calm_runs_have_no_errors(),
         )
         violations: list[Violation] = []

@@ -61,6 +61,14 @@ class Violation:
         return "\n".join([f"{self.rule}: {self.text}", *(f"    {line}" for line in self.excerpt)])
 
 
+class Impairment(NamedTuple):
+    """Hosts that a fault touches for a while; without hosts it touches all."""
+
+    begin: float
+    end: float
+    hosts: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Expectations:
     """What the checker knows besides the history."""
@@ -82,6 +90,10 @@ class Expectations:
     """The offsets of control records of each log at the end."""
     earlier_logs: Mapping[int, Sequence[ReadRecord]] = field(default_factory=dict)
     """The records of each partition, as read when the faults had ended."""
+    hosts: Sequence[str] = ()
+    """The names of the cluster's hosts; without them nothing is said about liveness."""
+    impairments: Sequence[Impairment] = ()
+    """What the faults touched, and when."""
     committed_groups: Sequence[str] = ()
     """The groups with share.isolation.level=read_committed."""
     retains_little: bool = False

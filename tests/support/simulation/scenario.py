@@ -21,7 +21,7 @@ from kshare_rpc.network import CallFailed
 from support.simulation.activities.activities import Activities, stopped
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
-from support.simulation.evidence import DeadLetter, RecordKey
+from support.simulation.evidence import DeadLetter, Impairment, RecordKey
 from support.simulation.faults import Fault, FaultInjector
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
 from support.simulation.kafka_clients.admin import LATEST, Admin
@@ -159,6 +159,8 @@ class SeedRun:
                 calm=not self.faults and self.activities.are_calm,
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
+                hosts=list(self.cluster.hosts),
+                impairments=[Impairment(fault.at, fault.at + fault.duration, fault.hosts) for fault in self.faults],
                 log_ends=account.log_ends,
                 log_markers=account.log_markers,
                 earlier_logs=account.earlier_logs,
