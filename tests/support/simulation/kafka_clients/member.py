@@ -300,7 +300,7 @@ class ShareMember:
         session.pending = [pending for pending in session.pending if pending.due > client.now()]
         if session.epoch == 0:
             due = []
-        elif client.random.random() < behaviour.wrong_epoch:
+        elif behaviour.wrong_epoch and client.random.random() < behaviour.wrong_epoch:
             await self._use_wrong_epoch(session)
         renewals = [pending for pending in due if pending.types == RENEWAL]
         if renewals:
@@ -438,7 +438,7 @@ class ShareMember:
     def _decide_part(self, partition: int, run: Run) -> list[_Pending]:
         """One acknowledgement, or none; or a renewal, and an acknowledgement after the first lock and in the second."""
         behaviour, draw, now = self._behaviour, self._client.random.random, self._client.now()
-        if self._version > 1 and draw() < behaviour.renew:
+        if self._version > 1 and behaviour.renew and draw() < behaviour.renew:
             renewal = _Pending(now + behaviour.lock_duration_s * (0.3 + 0.3 * draw()), partition, run, RENEWAL)
             end = _Pending(
                 now + behaviour.lock_duration_s * (1.05 + 0.2 * draw()), partition, run, (self._draw_type(),)
