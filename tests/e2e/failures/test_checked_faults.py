@@ -14,7 +14,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from support.clients.administration import create_topic
 from support.clients.delivery import wait_for
 from support.clusters.kshare_cluster import ROLES, KshareCluster
 from support.environment.small_disk import SmallDisk
@@ -111,7 +113,9 @@ def cluster_with_disks(folder: Path) -> Iterator[tuple[KshareCluster, dict[str, 
     cluster = KshareCluster(folder)
     with ExitStack() as entered:
         disks = {role: entered.enter_context(SmallDisk(folder_of(cluster, role))) for role in WITH_DISKS}
-        yield entered.enter_context(cluster), disks
+        entered.enter_context(cluster)
+        assert all(any(disk.folder.iterdir()) for disk in disks.values()), "a role has its files elsewhere"
+        yield cluster, disks
 
 
 def disk_fault(folder: Path, name: str, fault_of: Callable[[SmallDisk], AbstractContextManager[None]]) -> None:
@@ -165,6 +169,15 @@ def test_all_processes_are_killed_while_disks_hang(tmp_path: Path) -> None:
 # Clocks
 
 
+def clock_of_leader_s(bootstrap: str, topic: str) -> float:
+    """The time that the leader gives to a record of a topic with LogAppendTime."""
+    times: list[float] = []
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"what time is it", on_delivery=lambda error, message: times.append(message.timestamp()[1]))
+    assert producer.flush(30) == 0
+    return times[0] / 1000
+
+
 @real_faults
 @pytest.mark.parametrize("step_s", [STEP_S, -STEP_S])
 def test_the_wall_clock_of_all_roles_steps(tmp_path: Path, step_s: float) -> None:
@@ -172,8 +185,10 @@ def test_the_wall_clock_of_all_roles_steps(tmp_path: Path, step_s: float) -> Non
     clock = SteppedClock(tmp_path / "clock")
     cluster = KshareCluster(tmp_path / "cluster", variables=clock.variables)
     with cluster, RecordedRun(cluster.bootstrap) as run:
+        create_topic(cluster.bootstrap, "clock", 1, message_timestamp_type="LogAppendTime")
         run.work_until_accepted(200)
         run.during("clock stepped", lambda: clock.step_to(step_s), resumes_within_s=RESUMES_WITHIN_S)
+        assert abs(clock_of_leader_s(cluster.bootstrap, "clock") - time.time() - step_s) < 60
         run.work_until_accepted(300)
         run.during("clock back", lambda: clock.step_to(0.0), resumes_within_s=RESUMES_WITHIN_S)
         run.finish()
