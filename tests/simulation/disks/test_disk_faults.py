@@ -13,9 +13,10 @@ import pytest
 
 from kshare_core.errors import StorageFailure
 from kshare_rpc.network import Network
+from kshare_runtime import checksummed_rows
 from kshare_runtime.ports import Environment, KeyValueStore, Write
 from support.simulation.connections import ClientListeners
-from support.simulation.disk_faults import DISK_KINDS
+from support.simulation.disks.kinds import DISK_KINDS
 from support.simulation.faults import FaultKind
 from support.simulation.history import History
 from support.simulation.hosts import Node, SimulatedHost
@@ -287,15 +288,29 @@ def test_reads_fail_or_return_a_wrong_bit() -> None:
     run.play(main())
 
 
-@pytest.mark.parametrize("kind", [kind for kind in DISK_KINDS if kind.weight], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", DISK_KINDS, ids=lambda kind: kind.name)
 def test_a_kind_is_met_and_breaks_no_rule(kind: FaultKind) -> None:
     others = tuple(other.name for other in FAULT_KINDS if other.name != kind.name)
     met = 0
     for seed in range(1, 4):
-        run = SeedRun(replace(draw_plan(seed), fault_count=8, records=100, fault_kinds_off=others))
+        run = SeedRun(replace(draw_plan(seed), fault_count=8, fault_seconds=15.0, records=100, fault_kinds_off=others))
         outcome = run.run()
         assert not outcome.failed, outcome.report()
         met += run.injector.met[kind.name]
         if met:
             return
     raise AssertionError(f"{kind.name} was drawn, and never acted")
+
+
+@pytest.mark.parametrize("name", ["flipped-bits"])
+def test_a_node_that_does_not_compare_checksums_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the checksums of rows a leader and a coordinator act on what the disk returned."""
+    monkeypatch.setattr(checksummed_rows, "unsealed", lambda family, key, stored: stored[8:])
+    others = tuple(other.name for other in FAULT_KINDS if other.name != name)
+    for seed in range(1, 31):
+        outcome = SeedRun(
+            replace(draw_plan(seed), fault_count=8, fault_seconds=15.0, records=100, fault_kinds_off=others)
+        ).run()
+        if outcome.failed:
+            return
+    raise AssertionError("30 seeds did not notice it")

@@ -255,6 +255,8 @@ class FaultInjector:
             host.disk.is_full = host.disk.holds_syncs = False
             host.disk_conditions.heal()
             host.resume()
+            if host.incarnation is not None and host.incarnation.has_read_damage:
+                host.crash()  # its health check reports the damage, and an operator starts it on a good machine
             if not host.running:
                 host.start()
         for name in [name for name in self._drained if name in cluster.hosts]:

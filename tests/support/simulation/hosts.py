@@ -12,7 +12,7 @@ from kshare_rpc.network import Network
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
 from support.simulation.connections import ClientListeners
-from support.simulation.disks import HostDisk
+from support.simulation.disks.host_disk import HostDisk
 from support.simulation.loop import HostDied, Incarnation, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
 from support.simulation.rules.unexpected import is_expected

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from support.simulation.cluster import ENGINES
-from support.simulation.disk_faults import DISK_KINDS
+from support.simulation.disks.kinds import DISK_KINDS
 from support.simulation.fault_kinds.etcd import ETCD_KINDS
 from support.simulation.faults import KINDS, FaultKind
 from support.simulation.kafka_clients.member import Behaviour

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_core.errors import StorageFailure
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
-from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, sealed, unsealed
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, sealed, unsealed
 
 
 @given(key=st.binary(max_size=20), value=st.binary(max_size=60), place=st.integers(0), bit=st.integers(0, 7))

@@ -16,14 +16,11 @@ from typing import Protocol, runtime_checkable
 from crc32c import crc32c
 
 from kshare_core.errors import StorageFailure
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import FiguredStore, KeyValueStore, StoreFigures, Write
 
 ROW_VERSION = 1
 _HEAD = Struct(">BI")
-
-
-class CorruptRow(StorageFailure):
-    """A row with a wrong checksum; the text names its family and key."""
 
 
 @runtime_checkable

@@ -26,8 +26,9 @@ from struct import Struct
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
 from kshare_fastpath.prompt_future import PromptFuture
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import Write
-from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, unsealed
 from kshare_share_coordinator.machine.share_group_offset import (
     CorruptRecord,
     Record,

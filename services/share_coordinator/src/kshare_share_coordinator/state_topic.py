@@ -30,8 +30,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from kshare_core.identifiers import TOPIC_ID_LENGTH
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import Write
-from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, unsealed
 from kshare_share_coordinator.machine.share_group_offset import CorruptRecord
 from kshare_wire.record_batches import patch
 from kshare_wire.record_writing import BatchWriter

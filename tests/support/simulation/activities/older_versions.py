@@ -1,9 +1,9 @@
 """Nodes of an older version, which are upgraded in the middle of a history.
 
-The older version is the one before leader epoch histories: its leaders send none with share-partition state and keep no
-rows of them, its share coordinators store and answer none and know no TruncateShareGroupState, and what a leader
-appended is not marked as validated. A node is upgraded by a stop and a start of the new version, which finds the rows
-as the older one left them. Meanwhile old and new nodes work together.
+The older version is the one before leader epoch histories and before the checksums of rows: its leaders send none with
+share-partition state and keep no rows of them, its share coordinators store and answer none and know no
+TruncateShareGroupState, and what a leader appended is not marked as validated. A node is upgraded by a stop and a start
+of the new version, which finds the rows as the older one left them. Meanwhile old and new nodes work together.
 
 The older version is the present code, whose messages (`OlderNetwork`) and rows (`with_older_rows`) are reduced to what
 the older one had.
@@ -27,6 +27,7 @@ from kshare_rpc.generated.methods import (
     WRITE_SHARE_GROUP_STATE,
 )
 from kshare_rpc.network import Channel, Handler, Method, Network, Payload, Server, Service
+from kshare_runtime import checksummed_rows
 from kshare_runtime.memory_store import DiskCopy
 from kshare_share_coordinator.checksummed_store import sealed, unsealed
 from kshare_share_coordinator.records import SHARE_SNAPSHOT, decode_key, decode_snapshot, encode_snapshot
@@ -113,7 +114,8 @@ def with_older_rows(stores: DiskCopy) -> DiskCopy:
     for families in stores.values():
         for name, family in families.items():
             for key in list(family.keys):
-                value = family.values[key]
+                value = checksummed_rows.unsealed(name, key, family.values[key])
+                family.put(key, value)  # rows of leaders and coordinators had no checksums
                 if name == keys.LEADER_EPOCHS or (name == keys.POSITIONS and key.endswith(MARK)):
                     family.put(key, None)
                 elif name == keys.DEAD_LETTERS:

@@ -1,19 +1,21 @@
 """Log lines at level ERROR, and exceptions that end calls: expected only where the simulated disk failed.
 
 A StorageFailure is expected where a `MemoryDiskFailure` is in its chain of causes, that is where the disk really
-refused that very read or write, and in a host that is stopping, whose stores are being closed. A host without a disk
-stores in an existing cluster: there each StorageFailure is expected, because the network and the brokers fail, and so
-is NOT_COORDINATOR, from one that lost its metadata a moment ago. Everything else that a node logs as an error is a bug,
-and fails the run.
+refused that very read or write; where a checksum was wrong, and the disk really returned wrong bits; and in a host that
+is stopping, whose stores are being closed. A host without a disk stores in an existing cluster: there each
+StorageFailure is expected, because the network and the brokers fail, and so is NOT_COORDINATOR, from one that lost its
+metadata a moment ago. Everything else that a node logs as an error is a bug, and fails the run.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.errors import CorruptRecords, ErrorCode, KafkaError, StorageFailure
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.memory_store import MemoryDiskFailure
 from support.simulation.loop import Incarnation, current_incarnation
 
@@ -25,6 +27,9 @@ MOVE_GIVEN_UP = "%s; asking the coordinator to cancel the move"
 """A leader's word that it takes a move back, which it does under any fault that lasts."""
 ASKS_TO_BE_DRAINED = "%s; requesting a drain of this node, in effect until its restart"
 """A share coordinator's word that its disk refuses what moves there."""
+
+WRONG_ROW = re.compile("the row [0-9a-f]+ of [^ ]+ has ")
+"""In the words of a node that found a damaged row."""
 
 
 def is_expected(error: BaseException | None, incarnation: Incarnation | None) -> bool:
@@ -39,6 +44,8 @@ def is_expected(error: BaseException | None, incarnation: Incarnation | None) ->
     while cause is not None:
         if isinstance(cause, MemoryDiskFailure):
             return True
+        if isinstance(cause, CorruptRow | CorruptRecords):
+            return incarnation is not None and incarnation.has_read_damage
         cause = cause.__cause__
     return False
 
@@ -58,6 +65,8 @@ class _ErrorLines(logging.Handler):
         if record.msg == MOVE_GIVEN_UP:
             return
         if record.msg == ASKS_TO_BE_DRAINED and incarnation is not None and self._has_disk_failed(incarnation.host):
+            return
+        if incarnation is not None and incarnation.has_read_damage and WRONG_ROW.search(record.getMessage()):
             return
         arguments = record.args if isinstance(record.args, tuple) else ()
         errors = [argument for argument in arguments if isinstance(argument, BaseException)]

@@ -17,6 +17,7 @@ from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS
 from kshare_coordinator.metadata.rocksdb_store import RocksDbMetadataStore
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_core.errors import StorageFailure
+from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.clock import SystemClock
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, Write
@@ -34,7 +35,7 @@ def settings_of(**texts: str) -> EtcdSettings:
 
 
 def test_the_default_is_rocksdb_and_its_rows_are_those_of_before() -> None:
-    """A data directory of an earlier version opens: same store, same family, same keys and values."""
+    """A data directory of an earlier version opens: same store, same family, same keys. New values have a checksum."""
     disk = MemoryDisk()
     old = disk.open_store("coordinator")
     config = records.write_of(records.cluster_number(records.EPOCH_COUNTER, 7))
@@ -57,7 +58,8 @@ def test_the_default_is_rocksdb_and_its_rows_are_those_of_before() -> None:
         await store.stop()
         plain = disk.open_store("coordinator")
         assert plain.families() == ["coordinator"]
-        assert list(plain.scan("coordinator", b"")) == [(number.key, number.value)]
+        assert list(ChecksummedRows(plain).scan("coordinator", b"")) == [(number.key, number.value)]
+        assert list(plain.scan("coordinator", b"")) != [(number.key, number.value)]
 
     asyncio.run(scene())
     assert (STORE_NAME, FAMILY) == ("coordinator", records.FAMILY)

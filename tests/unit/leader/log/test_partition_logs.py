@@ -17,7 +17,7 @@ from kshare_leader.log.producers import verifications
 from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
-from kshare_runtime.memory_store import MemoryDisk, MemoryStore
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from kshare_wire.record_batches import read_header
 from support.leader.log.leader_logs import KEY, TOPIC, StillClock, open_logs, topic, view_of
@@ -366,6 +366,41 @@ def test_a_damaged_end_of_a_log_takes_that_partition_offline_and_no_other(lie: A
         assert await refused(logs, build_batch()) == ErrorCode.KAFKA_STORAGE_ERROR
         assert logs.find(KEY) is None and "offline" in logs.problems()[0]
         assert (await logs.append(TopicPartition(TOPIC, 1), memoryview(build_batch()))).base_offset == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("what", ["a log", "the cluster id"])
+def test_what_could_not_be_read_once_is_served_when_it_can_be(what: str) -> None:
+    """The catalog does not change meanwhile, so nothing else would bring the next attempt."""
+
+    async def test() -> None:
+        disk = MemoryDisk()
+        logs = open_logs(disk.open_store("leader"))
+        await fill(logs, TOPIC)
+        logs.close()
+        disk.crash()
+
+        class Failing(DiskEvents):
+            fails = True
+
+            def value_read(self, family: str, key: bytes, value: bytes) -> bytes:
+                if self.fails and family == (keys.LOG if what == "a log" else keys.META):
+                    raise StorageFailure("Input/output error")
+                return value
+
+        disk.events = failing = Failing()
+        reports: list[str] = []
+        logs = open_logs(disk.open_store("leader"), report=reports.append)
+        assert await refused(logs, build_batch()) in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert any("Input/output error" in problem for problem in logs.problems())
+        found = list(reports)
+        logs.retry_reads()
+        assert reports == found, "the same problem is reported once"
+        failing.fails = False
+        logs.retry_reads()
+        assert logs.problems() == []
+        assert (await logs.append(KEY, memoryview(build_batch()))).base_offset == 1
 
     run(test())
 

@@ -1,8 +1,9 @@
 """The metadata store of a single coordinator, in its own KeyValueStore: it owns all partitions while it runs.
 
-Rows are stored as they are given, under their family and key. `partition_of` gives the partition of a stored row, so a
-data directory from before partitions of metadata existed opens unchanged. One append is one atomic batch with one
-fsync, durable when `append` returns.
+Rows are stored under their family and key, with a checksum (`checksummed_rows`): one wrong bit in a row of the catalog
+or of a group must not be acted on. `partition_of` gives the partition of a stored row, so a data directory from before
+partitions of metadata existed opens unchanged. One append is one atomic batch with one fsync, durable when `append`
+returns.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataListener
+from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.ports import KeyValueStore, Write
 
 
@@ -24,7 +26,7 @@ class RocksDbMetadataStore:
         *,
         group_partitions: int = GROUP_PARTITIONS,
     ) -> None:
-        self._store = store
+        self._store = ChecksummedRows(store)
         self._family = family
         self._partition_of = partition_of
         self._partitions = (CATALOG, *range(group_partitions))

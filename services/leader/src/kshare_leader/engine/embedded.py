@@ -22,6 +22,7 @@ from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
 from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.leader_target import LeaderHistoryTarget
+from kshare_leader.log import keys
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.transaction_verifier import TransactionVerifier
@@ -29,10 +30,13 @@ from kshare_leader.reassignment.partition_reassignments import PartitionReassign
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_leader.reassignment.sender import PartitionSender
 from kshare_rpc.catalog import CatalogView
+from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.held_memory import HeldCache
 from kshare_runtime.store_mending import StoreMending
 
 STORE_NAME = "leader"
+READ_RETRY_S = 10.0
+"""How often a partition is tried that could not be opened."""
 
 
 class EmbeddedEngine:
@@ -50,9 +54,11 @@ class EmbeddedEngine:
 
     def _make_parts(self, node: EngineSurroundings) -> None:
         follower, environment, settings = node.follower, node.environment, node.settings
-        rows = PartitionRows(self.store)
+        # Batches have the producer's checksum, which each read compares.
+        store = ChecksummedRows(self.store, plain_families=[keys.LOG])
+        rows = PartitionRows(store)
         self.logs = PartitionLogs(
-            store=self.store,
+            store=store,
             clock=environment.clock,
             node_id=settings.node_id,
             configs=node.configs,
@@ -77,7 +83,7 @@ class EmbeddedEngine:
             configs=node.configs,
         )
         self.dead_letters = DeadLetters(
-            unfinished=UnfinishedDeadLetters(self.store),
+            unfinished=UnfinishedDeadLetters(store),
             target=LeaderTarget(
                 view=lambda: follower.view,
                 channel=follower.channel,
@@ -103,7 +109,7 @@ class EmbeddedEngine:
             node_id=settings.node_id,
             page_bytes=settings.move_page_bytes,
         )
-        self._receiver = AppendDeadLettersHandler(self.logs, self.store, environment.clock)
+        self._receiver = AppendDeadLettersHandler(self.logs, store, environment.clock)
         self._sender = PartitionSender(
             rows=rows,
             view=lambda: follower.view,
@@ -186,7 +192,12 @@ class EmbeddedEngine:
         housekeeping = LogHousekeeping(
             logs=self.logs, clock=node.environment.clock, configs=node.configs, report=node.report
         )
-        await asyncio.gather(housekeeping.run(), self._forget_what_is_old())
+        await asyncio.gather(housekeeping.run(), self._forget_what_is_old(), self._retry_reads())
+
+    async def _retry_reads(self) -> None:
+        while True:
+            await asyncio.sleep(READ_RETRY_S)
+            self.logs.retry_reads()
 
     async def _forget_what_is_old(self) -> None:
         node = self._node

@@ -139,6 +139,8 @@ class PartitionLogs:
         """Partitions led here whose logs are opened in one of the next turns."""
         self._opening: asyncio.Handle | None = None
         self._offline: dict[TopicPartition, str] = {}
+        self._unreadable: dict[TopicPartition, TopicSettings] = {}
+        """Those of the offline partitions whose logs the store could not read."""
         self._topics_to_remove: dict[bytes, str] = {}
         self._cluster_id: str | None = None
         self._foreign_cluster: str | None = None
@@ -413,6 +415,7 @@ class PartitionLogs:
             log.close()
         for key in [key for key in (*self._offline, *self._unopened) if not self._leads(key)]:
             self._offline.pop(key, None)
+            self._unreadable.pop(key, None)
             self._unopened.pop(key, None)
         self._remove_topics()
         for topic_id, topic in new.topics_by_id.items():
@@ -427,6 +430,22 @@ class PartitionLogs:
             for topic in self._view.topics_by_id.values():
                 self._follow_topic(topic)
             self._open_some()
+
+    def retry_reads(self) -> None:
+        """Periodic work: reads again what the store could not read: whose records these are, and offline partitions.
+
+        A disk may fail a read once, and the catalog that would bring the next attempt may stay the same for days.
+        """
+        if self._foreign_cluster is not None:
+            self._foreign_cluster = self._foreign_cluster_problem(self._view.cluster_id)
+            if self._foreign_cluster is not None:
+                return
+            self._find_left_behind(self._view)
+            for topic in self._view.topics_by_id.values():
+                self._follow_topic(topic)
+        for key, settings in self._unreadable.items():
+            self._unopened.setdefault(key, settings)
+        self._open_some()
 
     def retry_and_expire(self) -> None:
         """Periodic work: removes expired producers and repeats removals of topics that failed."""
@@ -540,9 +559,13 @@ class PartitionLogs:
             )
             log.is_moving = partition.is_moving
             self._offline.pop(key, None)
+            self._unreadable.pop(key, None)
         except StorageFailure as failure:
-            self._offline[key] = f"partition {key.partition} of topic {topic.name} is offline: {failure}"
-            self._report(self._offline[key])
+            self._unreadable[key] = settings
+            problem = f"partition {key.partition} of topic {topic.name} is offline: {failure}"
+            if self._offline.get(key) != problem:
+                self._report(problem)
+            self._offline[key] = problem
 
     def _close_behind(self, key: TopicPartition, log: PartitionLog, topic_name: str, leader_epoch: int) -> None:
         """Takes a log offline because the catalog's leader epoch went back: two writers would share an epoch."""

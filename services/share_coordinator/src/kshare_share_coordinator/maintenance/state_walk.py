@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey
-from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
+from kshare_runtime.checksummed_rows import CorruptRow
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, unsealed
 from kshare_share_coordinator.machine.operations import Result, SnapshotColdState
 from kshare_share_coordinator.machine.share_group_offset import ShareSnapshot
 from kshare_share_coordinator.ownership import Ownership

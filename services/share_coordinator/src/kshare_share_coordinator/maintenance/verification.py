@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
-from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, unsealed
+from kshare_runtime.checksummed_rows import CorruptRow
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, unsealed
 from kshare_share_coordinator.machine.share_group_offset import LogTruncation, Record, ShareGroupOffset, apply
 from kshare_share_coordinator.maintenance.exports import SLICE_ROWS, state_partitions_of
 from kshare_share_coordinator.state_store import END_OF_SHARE_PARTITIONS, METADATA_FAMILY, StateStore, family_of

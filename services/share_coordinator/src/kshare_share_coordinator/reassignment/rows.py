@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import StorageFailure
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import Write
-from kshare_share_coordinator.checksummed_store import ChecksummedStore, CorruptRow, sealed, unsealed
+from kshare_share_coordinator.checksummed_store import ChecksummedStore, sealed, unsealed
 from kshare_share_coordinator.state_store import FAMILY_PREFIX, METADATA_FAMILY, family_of
 
 COPIED = b"copied-state-partition/"

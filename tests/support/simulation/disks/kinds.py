@@ -1,4 +1,4 @@
-"""The kinds of fault of disks, and of hosts that die while they write. `disks.HostDisk` carries them out."""
+"""The kinds of fault of disks, and of hosts that die while they write. `host_disk.HostDisk` carries them out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from support.simulation.cluster import EMBEDDED
-from support.simulation.disks import HostDisk
+from support.simulation.disks.host_disk import HostDisk
 from support.simulation.faults import Draw, Fault, FaultInjector, FaultKind
 
 POLL_S = 0.02
@@ -158,7 +158,7 @@ def _refused(injector: FaultInjector, fault: Fault) -> int:
 DISK_KINDS: tuple[FaultKind, ...] = (
     FaultKind(
         name="failing-reads",
-        weight=0,
+        weight=2,
         draw=_draw("failing-reads", longest_s=8.0, strengths=(0.02, 0.3, 1.0)),
         begin=_fail_reads,
         end=_let_reads_succeed,
@@ -167,7 +167,7 @@ DISK_KINDS: tuple[FaultKind, ...] = (
     ),
     FaultKind(
         name="flipped-bits",
-        weight=0,
+        weight=2,
         draw=_draw("flipped-bits", longest_s=8.0, strengths=(0.02, 0.3, 1.0)),
         begin=_flip_bits,
         end=_flip_no_bits,
