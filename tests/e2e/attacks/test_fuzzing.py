@@ -7,13 +7,13 @@ import time
 import pytest
 
 from support.environment.memory_folder import memory_folder
-from support.hostile.run import run_hostile
+from support.hostile.rpc_senders import run_calls
+from support.hostile.run import SETTINGS, TOPICS, p99_limit_ms, run_hostile
 
 CALM_S = 5.5
 SECONDS = 5.5
 REQUESTS = 1_500
-P99_LIMIT_MS = 250.0
-"""As beside the other attacks."""
+CALLS_S = 3.0
 
 
 @pytest.mark.quiet
@@ -24,4 +24,14 @@ def test_requests_that_no_client_sends_beside_a_good_client() -> None:
         found = run_hostile(folder, seed=seed, requests=REQUESTS, seconds=SECONDS, calm_s=CALM_S)
     report = f"seed {seed}\n{found.report()}"
     assert not found.problems, report
-    assert found.attacked.p99_ms < P99_LIMIT_MS, report
+    assert found.attacked.p99_ms < p99_limit_ms(found.calm), report
+
+
+def test_calls_that_no_role_makes_beside_a_good_client() -> None:
+    """Every method of every role, as a broken or older role could call it."""
+    seed = int(time.time())
+    with memory_folder() as folder:
+        found = run_calls(folder, SETTINGS, seed=seed, seconds=CALLS_S, topics=TOPICS)
+    report = f"seed {seed}\n{found.report()}"
+    assert not found.problems, report
+    assert found.outcomes.answered, report

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from support.environment.memory_folder import memory_folder
-from support.hostile.run import run_hostile
+from support.hostile.rpc_senders import run_calls
+from support.hostile.run import SETTINGS, TOPICS, run_hostile
 
 
 def main() -> int:
@@ -20,6 +21,7 @@ def main() -> int:
     options.add_argument("--calm-seconds", type=float, default=15.0, help="how long the good client is measured before")
     options.add_argument("--log", type=Path, default=None, help="where to keep the roles' log")
     options.add_argument("--api", type=int, nargs="*", default=[], help="keys of the APIs; all of them unless given")
+    options.add_argument("--call-seconds", type=float, default=10.0, help="of calls between roles, after it")
     given = options.parse_args()
     seed = int(time.time()) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
@@ -37,8 +39,13 @@ def main() -> int:
         )
     if given.log is not None:
         given.log.write_text(found.log)
-    print(found.report())
-    return 1 if found.problems else 0
+    print(found.report(), flush=True)
+    if not given.call_seconds:
+        return 1 if found.problems else 0
+    with memory_folder() as folder:
+        calls = run_calls(folder, SETTINGS, seed=seed, seconds=given.call_seconds, topics=TOPICS)
+    print(calls.report())
+    return 1 if found.problems or calls.problems else 0
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ MEMORY_GROWTH_LIMIT_BYTES = BUDGET_BYTES + 192 * MIB
 """The budget, and as in the other attacks: copies on the way, what malloc keeps, and a batch after decompression."""
 DESCRIPTORS_BESIDE_CONNECTIONS = 64
 LINES_PER_SECOND_LIMIT = 300
+P99_LIMIT_MS = 250.0
+"""As beside the other attacks; on a machine where it is more than half of that already, at most twice as much."""
+
+
+def p99_limit_ms(calm: Figures) -> float:
+    """What a good client may have beside an attack."""
+    return max(P99_LIMIT_MS, 2 * calm.p99_ms)
 
 
 @dataclass

@@ -63,6 +63,8 @@ def test_acls_survive_a_restart_and_are_created_once() -> None:
         ({"pattern_type": PatternType.MATCH}, "patternType MATCH"),
         ({"operation": Operation.ANY}, "operation ANY"),
         ({"permission_type": PermissionType.ANY}, "permissionType ANY"),
+        ({"resource_type": 2**31 - 1}, "a number that is not known"),
+        ({"pattern_type": -(2**31)}, "a number that is not known"),
         ({"resource_name": ""}, "should not be empty"),
         ({"resource_type": ResourceType.CLUSTER}, "kafka-cluster"),
         ({"principal": "alice"}, "no colon"),

@@ -102,6 +102,30 @@ def test_dead_letters_are_appended_once_also_over_a_restart() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(("source", "partition"), [(SOURCE_TOPIC, -1), (b"short", 4), (SOURCE_TOPIC, 4)])
+def test_a_source_or_destination_that_is_none_is_refused(source: bytes, partition: int) -> None:
+    """Such a source raised OverflowError, or made a row that is another source's."""
+
+    async def scenario() -> None:
+        receiver = Receiver()
+        destination = -1 if (source, partition) == (SOURCE_TOPIC, 4) else DESTINATION.partition
+        request = leader_pb2.AppendDeadLettersRequest(
+            group_id=GROUP,
+            state_epoch=1,
+            source_topic_id=source,
+            source_partition=partition,
+            offsets=[common_pb2.OffsetRange(first_offset=1, last_offset=1)],
+            topic_id=TOPIC,
+            partition=destination,
+        )
+        answer = await receiver.handler(request, memoryview(build_batch([b"1"])))
+        is_refused = answer.error_code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert is_refused, answer
+        assert not list(receiver.store.scan(keys.DEAD_LETTERS, b""))
+
+    run(scenario())
+
+
 def test_a_batch_with_some_that_are_there_already_is_not_appended_and_the_answer_names_those() -> None:
     async def scenario() -> None:
         receiver = Receiver()

@@ -34,6 +34,8 @@ from kshare_rpc.serving import answers
 from kshare_runtime.ports import Clock, KeyValueStore, Write
 from kshare_wire.record_batches import read_produced_batch
 
+TOPIC_ID_BYTES = 16
+
 
 class AppendDeadLettersHandler:
     """Answers `Leader/AppendDeadLetters`."""
@@ -59,8 +61,13 @@ class AppendDeadLettersHandler:
         return leader_pb2.AppendDeadLettersResponse(appended=ranges)
 
     async def _take_turn(self, request: leader_pb2.AppendDeadLettersRequest, payload: memoryview) -> list[OffsetRun]:
+        destination = TopicPartition(request.topic_id, request.partition)
+        self._logs.lookup(destination)
         source = SharePartitionKey(request.group_id, request.source_topic_id, request.source_partition)
-        key = row_key(TopicPartition(request.topic_id, request.partition), source)
+        if len(source.topic_id) != TOPIC_ID_BYTES or source.partition < 0:
+            text = f"the source has a topic id of {len(source.topic_id)} bytes and partition {source.partition}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        key = row_key(destination, source)
         while (earlier := self._under_way.get(key)) is not None:
             await asyncio.wait([earlier])
         mine = self._under_way[key] = asyncio.get_running_loop().create_future()

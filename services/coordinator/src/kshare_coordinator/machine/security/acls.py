@@ -22,6 +22,7 @@ from kshare_core.security.acls import (
     PatternType,
     PermissionType,
     ResourceType,
+    is_known,
 )
 from kshare_rpc.generated.kshare.v1 import security_pb2 as pb
 from kshare_runtime.machine import Decision
@@ -80,6 +81,8 @@ def _create(state: CoordinatorState, acl: pb.Acl, budget: CatalogBudget, changed
 
 def _problem(acl: pb.Acl) -> str | None:
     """Why Kafka refuses to create the ACL, in words of AclControlManager.validateNewAcl; None if it does not."""
+    if not is_known(acl):
+        return "The ACL has a number that is not known"
     if acl.resource_type <= ResourceType.ANY:
         return f"Invalid resourceType {ResourceType(acl.resource_type).name}"
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
