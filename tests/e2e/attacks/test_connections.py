@@ -80,7 +80,7 @@ def closed(connections: Sequence[socket.socket], within_s: float) -> int:
 
 
 def drip(slow: Sequence[socket.socket], unread: Sequence[socket.socket], until: float) -> None:
-    """A byte of a request at a time for each slow client; as many requests as are taken for those that do not read."""
+    """A byte of a request at a time for each slow client; twenty for one of those that do not read."""
     request = framed(header(METADATA, 1) + struct.pack(">i", 0)) * 20
     number = 0
     frame = framed(header(API_VERSIONS, 0) + bytes(5_000))
@@ -90,9 +90,8 @@ def drip(slow: Sequence[socket.socket], unread: Sequence[socket.socket], until: 
         for connection in slow:
             with suppress(OSError):
                 connection.sendall(frame[number : number + 1])
-        for connection in unread:
-            with suppress(OSError):
-                connection.send(request)
+        with suppress(OSError):
+            unread[number % len(unread)].send(request)
         number += 1
         select.select([], [], [], 0.02)
 

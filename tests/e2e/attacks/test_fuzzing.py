@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from support.environment.memory_folder import memory_folder
 from support.hostile.rpc_senders import run_calls
-from support.hostile.run import SETTINGS, TOPICS, p99_limit_ms, run_hostile
+from support.hostile.run import SETTINGS, TOPICS, run_hostile
 
 CALM_S = 5.5
 SECONDS = 5.5
-REQUESTS = 1_500
+REQUESTS = 1_000
 CALLS_S = 3.0
 
 
-@pytest.mark.quiet
 def test_requests_that_no_client_sends_beside_a_good_client() -> None:
-    """Every API and version; a fresh seed in each run, which the report of a failure has."""
+    """Every API and version; a fresh seed in each run, which the report of a failure has.
+
+    The good client loses nothing. Its latency is bounded by `make test-hostile`, which takes long enough to measure it.
+    """
     seed = int(time.time())
     with memory_folder() as folder:
-        found = run_hostile(folder, seed=seed, requests=REQUESTS, seconds=SECONDS, calm_s=CALM_S)
+        found = run_hostile(folder, seed=seed, requests=REQUESTS, seconds=SECONDS, calm_s=CALM_S, connections=8)
     report = f"seed {seed}\n{found.report()}"
     assert not found.problems, report
-    assert found.attacked.p99_ms < p99_limit_ms(found.calm), report
 
 
 def test_calls_that_no_role_makes_beside_a_good_client() -> None:

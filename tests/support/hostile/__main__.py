@@ -11,6 +11,8 @@ from support.environment.memory_folder import memory_folder
 from support.hostile.rpc_senders import run_calls
 from support.hostile.run import SETTINGS, TOPICS, run_hostile
 
+LATENCY_FACTOR = 2
+
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="make test-hostile", description=__doc__)
@@ -39,6 +41,8 @@ def main() -> int:
         )
     if given.log is not None:
         given.log.write_text(found.log)
+    if found.attacked.p99_ms > LATENCY_FACTOR * found.calm.p99_ms:
+        found.problems.append(f"the good client's p99 is more than {LATENCY_FACTOR} times what it was before")
     print(found.report(), flush=True)
     if not given.call_seconds:
         return 1 if found.problems else 0

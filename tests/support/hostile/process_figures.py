@@ -24,6 +24,8 @@ class ProcessFigures:
     samples: list[tuple[float, int, int]] = field(default_factory=list)
     processor_s: float = 0.0
     """Processor time within the block."""
+    waited_s: float = 0.0
+    """How long the main thread could run within the block and had no processor: what a busy machine adds."""
 
     @property
     def first_bytes(self) -> int:
@@ -65,7 +67,7 @@ class ProcessFigures:
             f"{self.last_bytes // MIB} at last, "
             f"{self.bytes_per_second_at_the_end / 1024:+.1f} KiB/s in the second half; "
             f"descriptors {self.first_descriptors}, {self.peak_descriptors}, {self.last_descriptors}; "
-            f"processor {self.processor_s:.1f} s"
+            f"processor {self.processor_s:.1f} s, and {self.waited_s:.1f} s of waiting for one"
         )
 
 
@@ -76,6 +78,10 @@ def descriptors_of(pid: int) -> int:
 def processor_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def waiting_seconds(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 @contextmanager
@@ -95,7 +101,7 @@ def watched(pids: Mapping[str, int]) -> Iterator[dict[str, ProcessFigures]]:
             sample()
 
     sample()
-    before = {name: processor_seconds(pid) for name, pid in pids.items()}
+    before = {name: (processor_seconds(pid), waiting_seconds(pid)) for name, pid in pids.items()}
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
@@ -106,4 +112,5 @@ def watched(pids: Mapping[str, int]) -> Iterator[dict[str, ProcessFigures]]:
         sample()
         for name, pid in pids.items():
             with contextlib.suppress(OSError):
-                figures[name].processor_s = processor_seconds(pid) - before[name]
+                figures[name].processor_s = processor_seconds(pid) - before[name][0]
+                figures[name].waited_s = waiting_seconds(pid) - before[name][1]
