@@ -40,6 +40,8 @@ def test_every_line_of_the_page(tmp_path: Path) -> None:
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             printed[line] = done.stdout
         copied = _records(environment, "orders.copy")
+        worker = printed["kshare client-config python --topic orders --group billing"]
+        assert _first_line(worker, environment).endswith(("order", "<order/>")), "the printed program is a worker"
     assert sorted((str(record["key"]), str(record["value"])) for record in copied if record["headers"]) == [
         ("customer-7", "fifth order"),
         ("customer-8", "seventh order"),
@@ -51,6 +53,7 @@ def test_every_line_of_the_page(tmp_path: Path) -> None:
     assert {str(record["key"]) for record in copied if record["value"] == "sixth order"} == {"customer-7"}
     groups = json.loads(printed["kshare groups list --output json"])["groups"]
     assert [group["group"] for group in groups] == ["billing"]
+    assert "0 problems" in printed["kshare doctor"] and "group billing has no members" in printed["kshare doctor"]
     topics = json.loads(printed["kshare topics list -o json"])["topics"]
     assert {"orders", "orders.copy"} <= {topic["topic"] for topic in topics}
 
@@ -59,3 +62,14 @@ def _records(environment: dict[str, str], topic: str) -> list[Record]:
     command = [str(BIN / "kshare"), "peek", topic, "--output", "json", "--max", "100"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _first_line(program: str, environment: dict[str, str]) -> str:
+    """What a Python program prints first; it is ended then."""
+    command = [sys.executable, "-u", "-c", program]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            return running.stdout.readline().strip()
+        finally:
+            running.kill()

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -269,6 +269,35 @@ def test_a_watched_listing_is_one_json_object_for_each_view(cluster: KshareClust
                 break
         watching.send_signal(signal.SIGINT)
     assert watching.returncode == 0
+
+
+def test_top_has_lag_and_rates(cluster: KshareCluster) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    succeed("topics", "create", "letters", *where)
+    succeed("groups", "set", "postmen", "share.auto.offset.reset=earliest", *where)
+    succeed("produce", "letters", "a", "b", *where)
+    succeed("consume", "letters", "--group", "postmen", "--max", "1", *where)
+    command = [KSHARE, "top", "--interval", "0.5", "--json", "--rows", "100", *where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        first, second = _next_object(top.stdout), _next_object(top.stdout)
+        top.send_signal(signal.SIGINT)
+    assert top.returncode == 0
+    (before,) = [group for group in first["groups"] if group["group"] == "postmen"]
+    (after,) = [group for group in second["groups"] if group["group"] == "postmen"]
+    assert (before["lag"], before["finished"]) == (1, None)
+    assert (after["lag"], after["finished"], after["lag_change"]) == (1, 0.0, 0.0)
+    assert {"topic": "letters", "produced": 0.0} in second["topics"]
+
+
+def _next_object(lines: Iterable[str]) -> dict[str, list[dict[str, object]]]:
+    text = ""
+    for line in lines:
+        text += line
+        if line == "}\n":
+            break
+    found: dict[str, list[dict[str, object]]] = json.loads(text)
+    return found
 
 
 def _listed(where: tuple[str, ...], group: str) -> dict[str, object]:

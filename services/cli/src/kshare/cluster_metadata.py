@@ -18,7 +18,7 @@ from kshare.kafka_connection import ConnectionFailed, read_metadata
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
 
 ANSWER_LIMIT_S = 2.0
-NEXT_STEP = "; start kshare up, or name a gateway that runs with --bootstrap HOST:PORT"
+NEXT_STEP = "; start kshare up, or name a gateway that runs with --bootstrap HOST:PORT; kshare doctor looks closer"
 INTERRUPT_HEARD_WITHIN_S = 0.1
 
 Outcome = MetadataResponse | BaseException

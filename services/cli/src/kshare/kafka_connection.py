@@ -65,7 +65,17 @@ class KafkaConnection:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._connection.close()
+
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """By API key, the versions that the broker serves; ConnectionFailed."""
+        try:
+            return self._connection.ask_versions(CLIENT_ID)
+        except connection.ConnectionFailed as error:
+            raise ConnectionFailed(str(error)) from None
 
     def call(self, request: Request[AResponse], version: int) -> AResponse:
         """Sends a request and returns the response; ConnectionFailed if none arrives or it is malformed."""

@@ -1,0 +1,75 @@
+"""`kshare client-config`: programs that are valid in their language, with the connection's settings and no secret."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kshare.commands.client_config import Language, Target, program
+from kshare.failure import BAD_USE, CommandFailed
+
+SASL = {
+    "security.protocol": "sasl_ssl",
+    "ssl.ca.location": "/etc/ca.pem",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": 'worker "7"',
+    "sasl.password": "secret-word",
+}
+PLAIN = Target("kafka-1:9092,kafka-2:9092", {}, "orders", 'bill"ing')
+SECURE = PLAIN._replace(properties=SASL)
+TLS = PLAIN._replace(
+    properties={"security.protocol": "ssl", "ssl.ca.location": "ca", "ssl.certificate.location": "own.pem"}
+)
+
+
+@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("target", [PLAIN, SECURE, TLS], ids=["plain", "sasl", "tls"])
+def test_programs_name_the_cluster_and_no_secret(language: Language, target: Target) -> None:
+    text = program(language, target)
+    assert "kafka-1:9092" in text and "kafka-2:9092" in text and "orders" in text and text.endswith("\n")
+    assert "secret-word" not in text
+    assert ("KAFKA_PASSWORD" in text) is (target is SECURE)
+
+
+def test_python_is_valid_and_has_all_properties() -> None:
+    for target in (PLAIN, SECURE, TLS):
+        tree = ast.parse(program(Language.PYTHON, target))
+        (settings,) = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+        keys = {ast.literal_eval(key) for key in settings.keys if key is not None}
+        assert keys == {"bootstrap.servers", "group.id", "share.acknowledgement.mode", *target.properties}
+
+
+@pytest.mark.skipif(shutil.which("gofmt") is None, reason="needs Go")
+@pytest.mark.parametrize("target", [PLAIN, SECURE, TLS], ids=["plain", "sasl", "tls"])
+def test_go_is_formatted(tmp_path: Path, target: Target) -> None:
+    source = tmp_path / "main.go"
+    source.write_text(program(Language.GO, target))
+    done = subprocess.run(["gofmt", "-l", str(source)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+@pytest.mark.parametrize("target", [PLAIN, SECURE, TLS], ids=["plain", "sasl", "tls"])
+def test_node_is_valid(tmp_path: Path, target: Target) -> None:
+    source = tmp_path / "producer.js"
+    source.write_text(program(Language.NODE, target))
+    subprocess.run(["node", "--check", str(source)], check=True)
+
+
+def test_java_has_kafkas_names() -> None:
+    text = program(Language.JAVA, SECURE)
+    assert 'settings.put("security.protocol", "SASL_SSL");' in text
+    assert 'settings.put("ssl.truststore.location", "/etc/ca.pem");' in text
+    assert "ScramLoginModule required" in text and 'System.getenv("KAFKA_PASSWORD")' in text
+    assert "librdkafka" not in text and "ssl.ca.location" not in text
+
+
+def test_a_mechanism_without_a_program_is_refused() -> None:
+    target = PLAIN._replace(properties={"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"})
+    with pytest.raises(CommandFailed, match="OAUTHBEARER") as refused:
+        program(Language.JAVA, target)
+    assert refused.value.exit_code == BAD_USE
