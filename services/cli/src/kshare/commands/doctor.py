@@ -223,7 +223,7 @@ def check_partitions(set_up: SetUp) -> Iterator[Finding]:
     placed = [leader.partition_count for leader in live if not leader.is_draining]
     if len(placed) > 1 and max(placed) > 2 * min(placed) + 1:
         text = f"leaders have from {min(placed):,} to {max(placed):,} partitions"
-        yield Finding("partitions", Severity.WARNING, text, "kshare partitions list shows them; move some")
+        yield Finding("partitions", Severity.WARNING, text, "kshare partitions rebalance --dry-run shows what to move")
     if all(leader.is_live or not leader.partition_count for leader in answer.leaders):
         number = sum(len(topic.partitions) for topic in answer.topics)
         text = f"{counted(number, 'partition')} have live leaders"

@@ -24,6 +24,7 @@ from kshare.command_options import (
 from kshare.commands.give_up import give_up_leader
 from kshare.commands.partitions import (
     cancel_moves,
+    describe_partitions,
     drain_leader,
     move_partitions,
     parse_partitions,
@@ -31,12 +32,13 @@ from kshare.commands.partitions import (
     undo_drain_of_leader,
     wait_for_moves,
 )
+from kshare.commands.rebalance import by_receiver, moves_listing, plan_moves
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.output import progress, show_json, show_outcome, stdout_console
+from kshare.output import progress, show, show_json, show_outcome, stdout_console
 from kshare.watch import every, show_watched
 
-partitions_app = typer.Typer(help="List, move and drain topic partitions of leaders.", no_args_is_help=True)
+partitions_app = typer.Typer(help="List, move, spread and drain topic partitions of leaders.", no_args_is_help=True)
 
 Timeout = Annotated[float, typer.Option(min=0, help="Fail after waiting for so many seconds.")]
 
@@ -118,6 +120,36 @@ def partitions_drain(
         return
     drain_leader(address, node, timeout_s=timeout_s, show=progress(as_json=is_json))
     show_outcome(f"leader {node} is empty and can be stopped", {"leader": node, "drained": True}, as_json=is_json)
+
+
+@partitions_app.command("rebalance")
+def partitions_rebalance(
+    topics: Annotated[list[str] | None, typer.Argument(help="Move only partitions of these. Default: all.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the moves, and change nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once the new leaders serve them.")] = False,
+    timeout_s: Timeout = 300.0,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Spreads partitions over the live leaders while clients continue: their numbers differ by at most one then."""
+    is_json = wants_json(output, as_json)
+    address = coordinator_address(coordinator, data_dir, bootstrap, read_properties(command_config))
+    moves = plan_moves(describe_partitions(address, []), topics or [])
+    tell = progress(as_json=is_json)
+    if not dry_run:
+        for to, named in by_receiver(moves).items():
+            move_partitions(address, named, to)
+        if wait:
+            for to, named in by_receiver(moves).items():
+                wait_for_moves(address, named, to, timeout_s=timeout_s, show=tell)
+    state = "planned" if dry_run else "moved" if wait else "moving"
+    show(stdout_console(), moves_listing(moves, state), as_json=is_json)
+    if dry_run and not is_json:
+        typer.echo("nothing was changed (--dry-run)")
 
 
 @partitions_app.command("give-up")
