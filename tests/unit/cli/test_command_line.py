@@ -16,13 +16,14 @@ import pytest
 from typer.main import get_command
 
 from kshare.addresses import Address
+from kshare.command_examples import EXAMPLES
 from kshare.commands.topics import parse_configs
 from kshare.demo.reports import parse_report
 from kshare.failure import CommandFailed
 from kshare.kafka_connection import ConnectionFailed, read_metadata
 from kshare.main import app, main
 from kshare.up.console import Console
-from support.house.command_references import CommandTree, tree_of
+from support.house.command_references import CommandTree, command_problems_of, tree_of
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -197,3 +198,20 @@ def test_shells_complete_commands(
     assert run(monkeypatch) == 0
     printed = capsys.readouterr().out
     assert "describe" in printed and "delete" in printed and "reset" not in printed
+
+
+def test_each_command_has_examples_that_exist() -> None:
+    tree = tree_of(get_command(app))
+    assert set(EXAMPLES) == set(leaves_of(tree))
+    for words, examples in EXAMPLES.items():
+        for example in examples:
+            assert f"kshare {words}" in example
+            assert list(command_problems_of(words, f"    {example}", tree)) == []
+
+
+def test_examples_stand_at_the_end_of_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "groups", "set", "--help") == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[-3:] == ["Examples:", *EXAMPLES["groups set"]]

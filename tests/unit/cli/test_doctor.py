@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -28,7 +29,7 @@ from kshare.commands.doctor import (
 from kshare.main import main
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import COORDINATOR, DESCRIBE_NODES, DESCRIBE_PARTITIONS
-from kshare_rpc.network import Service
+from kshare_rpc.network import Method, Service
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker
 from support.servicekit.grpc_serving import grpc_serving
 
@@ -43,12 +44,12 @@ def coordinator(nodes: pb.DescribeNodesResponse, partitions: pb.DescribePartitio
     async def describe_partitions(_: pb.DescribePartitionsRequest, __: memoryview) -> pb.DescribePartitionsResponse:
         return partitions
 
-    handlers = {DESCRIBE_NODES: describe_nodes, DESCRIBE_PARTITIONS: describe_partitions}
+    handlers: dict[Method[Any, Any], Any] = {DESCRIBE_NODES: describe_nodes, DESCRIBE_PARTITIONS: describe_partitions}
     with grpc_serving(Service(COORDINATOR, handlers)) as address:
         yield SetUp("localhost:9092", coordinator=str(address))
 
 
-def nodes_of(*roles: pb.Role, lease_ms: int = 1_000) -> list[pb.DescribeNodesResponse.DescribedNode]:
+def nodes_of(*roles: pb.Role.ValueType, lease_ms: int = 1_000) -> list[pb.DescribeNodesResponse.DescribedNode]:
     return [
         pb.DescribeNodesResponse.DescribedNode(node=pb.Node(role=role, node_id=1), lease_remaining_ms=lease_ms)
         for role in roles

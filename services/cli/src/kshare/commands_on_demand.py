@@ -12,6 +12,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from kshare.command_examples import epilog_of
+
 if TYPE_CHECKING:
     from typer import _click as click  # Typer's own copy, which has no public name
 
@@ -49,7 +51,10 @@ class CommandsOnDemand(TyperGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in PLACES and cmd_name not in self.commands:
             self.commands[cmd_name] = _imported(cmd_name, PLACES[cmd_name])
-        return super().get_command(ctx, cmd_name)
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _give_examples(command, cmd_name)
+        return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         for name in PLACES:
@@ -63,6 +68,14 @@ class CommandsOnDemand(TyperGroup):
         if args and self.get_command(ctx, args[0]) is None:
             self.list_commands(ctx)
         return super().resolve_command(ctx, args)
+
+
+def _give_examples(command: click.Command, words: str) -> None:
+    """Sets the examples at the end of the help of the command and of all below it."""
+    command.epilog = epilog_of(words)
+    if isinstance(command, TyperGroup):
+        for name, below in command.commands.items():
+            _give_examples(below, f"{words} {name}")
 
 
 def _imported(name: str, place: Place) -> click.Command:
