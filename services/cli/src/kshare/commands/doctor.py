@@ -21,7 +21,7 @@ import confluent_kafka
 from rich.console import Console
 from rich.text import Text
 
-from kshare.addresses import Address, parse_address
+from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach
 from kshare.commands.groups.overview import SHARE, read_overviews
@@ -32,7 +32,7 @@ from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.coordinator_call import call_coordinator
 from kshare.endpoint import Endpoint
 from kshare.failure import CommandFailed
-from kshare.kafka_connection import KafkaConnection
+from kshare.kafka_connection import KafkaConnection, connect_to_any
 from kshare.output import Row, counted, show_json
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DESCRIBE_NODES
@@ -154,9 +154,8 @@ def _connected(bootstrap: str, elapsed_ms: int) -> Finding:
 
 def check_advertised_addresses(set_up: SetUp, metadata: MetadataResponse) -> Iterator[Finding]:
     """Clients connect to the addresses of the metadata, whatever address they began with."""
-    is_remote = not any(
-        _is_loopback(parse_address(each.strip(), what="--bootstrap").host) for each in set_up.bootstrap.split(",")
-    )
+    given = parse_addresses(set_up.bootstrap, what="--bootstrap")
+    is_remote = not any(_is_loopback(address.host) for address in given)
     for broker in metadata.brokers:
         address = Address(broker.host, broker.port)
         what = f"clients are told to connect to node {broker.node_id} at {address}"
@@ -181,14 +180,14 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_share_groups(set_up: SetUp) -> Iterator[Finding]:
-    first = parse_address(set_up.bootstrap.split(",")[0].strip(), what="--bootstrap")
-    with KafkaConnection(first, timeout_s=CONNECT_TIMEOUT_S, properties=set_up.properties) as connection:
+    with connect_to_any(set_up.bootstrap, timeout_s=CONNECT_TIMEOUT_S, properties=set_up.properties) as connection:
         versions = connection.versions()
     if int(ApiKey.SHARE_FETCH) in versions:
-        yield Finding("share_groups", Severity.OK, f"{first} serves share groups")
+        yield Finding("share_groups", Severity.OK, f"{set_up.bootstrap} serves share groups")
     else:
-        text = f"{first} does not serve share groups: it is no kshare, and no Kafka with share groups"
-        yield Finding("share_groups", Severity.PROBLEM, text, f"kshare attach {first} serves them on its topics")
+        text = f"{set_up.bootstrap} does not serve share groups: it is no kshare, and no Kafka with share groups"
+        advice = f"kshare attach {set_up.bootstrap} serves them on its topics"
+        yield Finding("share_groups", Severity.PROBLEM, text, advice)
 
 
 def check_roles(set_up: SetUp) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Groups with their members, client ids and lag, as listings show them.
+"""Groups with their members, client ids and lag, as `kshare groups list`, `kshare top` and `kshare doctor` show them.
 
 Groups are asked about in batches, at the coordinator of each: three requests for a hundred groups. Members and lag are
 those of share groups; of other groups only type and state are read.
