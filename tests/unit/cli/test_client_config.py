@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kshare.commands.client_config import Language, Target, program
+from kshare.commands.cluster.client_config import Language, Target, program
 from kshare.failure import BAD_USE, CommandFailed
 
 SASL = {

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from kshare.addresses import Address
-from kshare.commands.doctor import (
+from kshare.commands.cluster.doctor import (
     Finding,
     SetUp,
     Severity,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kshare.commands.cluster.top import Reading, duration_text, group_rates, listings, topic_rates
 from kshare.commands.groups.overview import GroupOverview, TopicLag
-from kshare.commands.top import Reading, duration_text, group_rates, listings, topic_rates
 
 
 def group(name: str, *lags: TopicLag) -> GroupOverview:

@@ -19,7 +19,7 @@ from kshare.command_options import (
     Output,
     wants_json,
 )
-from kshare.commands.client_config import Language, Target, program
+from kshare.commands.cluster.client_config import Language, Target, program
 from kshare.output import show_json, stdout_console
 from kshare.watch import show_watched
 
@@ -37,7 +37,7 @@ def top(
     command_config: CommandConfig = None,
 ) -> None:
     """Shows live which groups are behind and which topics get records, until Ctrl-C."""
-    from kshare.commands.top import Top
+    from kshare.commands.cluster.top import Top
 
     view = Top(bootstrap, read_properties(command_config), limit=rows, as_json=wants_json(output, as_json))
     show_watched(view.show, interval)
@@ -52,7 +52,7 @@ def doctor(
     command_config: CommandConfig = None,
 ) -> None:
     """Examines the set-up from this machine: what is wrong, and what to do; exit code 1 for a problem."""
-    from kshare.commands.doctor import SetUp, Severity, examine, show_findings
+    from kshare.commands.cluster.doctor import SetUp, Severity, examine, show_findings
 
     findings = examine(SetUp(bootstrap, read_properties(command_config), coordinator, data_dir))
     show_findings(findings, stdout_console(), as_json=wants_json(output, as_json))
