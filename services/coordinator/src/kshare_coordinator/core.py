@@ -49,11 +49,12 @@ TURN_BYTES_LIMIT = APPEND_BYTES_LIMIT // 4
 class UnavailableMachine:
     """The machine while the store can be neither written nor read: it has no state, so it refuses all commands."""
 
-    def __init__(self, failure: str) -> None:
+    def __init__(self, failure: StorageFailure) -> None:
         self.failure = failure
+        """Why the store could not be read."""
 
     def decide(self, command: Command[Any], now_ms: int) -> Decision[Record, Any, Effect]:
-        raise StorageFailure(self.failure)
+        raise StorageFailure(str(self.failure)) from self.failure
 
     def replay(self, record: AnyRecord) -> None:
         raise AssertionError("an unavailable machine decides nothing, so there is nothing to replay")
@@ -158,7 +159,7 @@ class Core:
         if isinstance(machine, CoordinatorMachine):
             return machine.state
         assert isinstance(machine, UnavailableMachine)
-        raise StorageFailure(machine.failure)
+        raise StorageFailure(str(machine.failure)) from machine.failure
 
     @property
     def catalog_bytes_limit(self) -> int:
@@ -395,7 +396,7 @@ class Core:
                 raise
             loop = asyncio.get_running_loop()
             self._reload = loop.call_later(RELOAD_INTERVAL_MS / 1000, self._load_again)
-            return UnavailableMachine(str(failure))
+            return UnavailableMachine(failure)
 
     def _load_again(self) -> None:
         assert self._runner is not None

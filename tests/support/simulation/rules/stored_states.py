@@ -22,19 +22,21 @@ class _State:
     state_epoch: int = -1
     starts: list[tuple[float, int]] = field(default_factory=list)
     """When a start offset was confirmed, and which."""
-    confirmed: dict[int, list[tuple[float, int, Stored]]] = field(default_factory=lambda: defaultdict(list))
-    """By offset: when a write was confirmed, its number in order of arrival, and what it said."""
-    arrived: dict[int, list[tuple[int, Stored]]] = field(default_factory=lambda: defaultdict(list))
-    """By offset: number and content of every write that arrived, with or without an answer."""
+    confirmed: dict[int, list[tuple[float, Stored]]] = field(default_factory=lambda: defaultdict(list))
+    """By offset: when a write was confirmed, and what it said."""
+    arrived: dict[int, list[Stored]] = field(default_factory=lambda: defaultdict(list))
+    """By offset: what every write said that arrived, with or without an answer."""
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
     """Number of an event, and the leader epoch of the read or write that was answered without an error then."""
 
 
 class StoredStateRules:
-    """A state that was confirmed before a read arrived is what the read finds, or something that was written later.
+    """A read finds what was confirmed before it arrived, or a write without an answer that goes before it.
 
-    Writes take effect in the order in which they arrive; one without an answer may have taken effect or not. A read or
-    write that was answered fences the leaders of older epochs: a write of theirs that arrives afterwards is refused.
+    Of all writes that took effect, the one with the highest delivery count is stored, then the one with the highest
+    delivery state (Kafka's PersisterStateBatchCombiner), whatever their order. One without an answer may have taken
+    effect or not. A read or write that was answered fences the leaders of older epochs: a write of theirs that arrives
+    afterwards is refused.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -49,13 +51,13 @@ class StoredStateRules:
                 self._numbers[event.call, event.partition] = number
                 state = self._state(event.group, event.partition, event.state_epoch)
                 for offset, stored in _by_offset(event.batches):
-                    state.arrived[offset].append((number, stored))
+                    state.arrived[offset].append(stored)
             elif isinstance(event, StateWritten):
                 state = self._state(event.group, event.partition, event.state_epoch)
                 state.starts.append((event.time, event.start_offset))
                 arrival = self._numbers.get((event.call, event.partition), number)
                 for offset, stored in _by_offset(event.batches):
-                    state.confirmed[offset].append((event.time, arrival, stored))
+                    state.confirmed[offset].append((event.time, stored))
                 yield from _fenced(state, event, arrival)
                 state.leader_epochs.append((number, event.leader_epoch))
             elif isinstance(event, StateLoaded):
@@ -81,16 +83,21 @@ class StoredStateRules:
             yield Violation("a confirmed state was not stored", text, [describe(event)])
         found = dict(_by_offset(event.batches))
         for offset, all_confirmed in state.confirmed.items():
-            before = [(number, stored) for time, number, stored in all_confirmed if time <= event.arrived_at]
+            before = [stored for time, stored in all_confirmed if time <= event.arrived_at]
             if offset < event.start_offset or not before:
                 continue
-            newest, confirmed = max(before)
-            later = [stored for number, stored in state.arrived[offset] if number > newest]
-            if found.get(offset) not in (confirmed, *later):
+            confirmed = max(before, key=_rank)
+            possible = [stored for stored in state.arrived[offset] if _rank(stored) >= _rank(confirmed)]
+            if found.get(offset) not in (confirmed, *possible):
                 key = RecordKey(event.group, event.partition, offset)
                 text = f"state and count {confirmed} were confirmed, {found.get(offset)} was read: {describe(event)}"
                 yield self._evidence.violation("a confirmed state was not stored", key, text)
                 return
+
+
+def _rank(stored: Stored) -> tuple[int, int]:
+    delivery_state, count = stored
+    return count, delivery_state
 
 
 def _fenced(state: _State, event: StateWritten, arrival: int) -> Iterator[Violation]:
