@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kshare_core.identifiers import TopicPartition
+from kshare_leader.engine.embedded import checksummed
 from kshare_leader.log import keys
 from kshare_leader.node import LeaderNode
 from kshare_leader.reassignment.rows import PartitionRows
@@ -28,6 +29,7 @@ from kshare_rpc.generated.methods import (
 )
 from kshare_rpc.network import Method
 from kshare_runtime.memory_store import MemoryStore
+from kshare_runtime.ports import KeyValueStore
 from support.simulation.cluster import COORDINATOR, OBSERVER, RPC_PORT, Shape
 from support.simulation.hosts import SimulatedHost
 from support.simulation.loop import Incarnation, VirtualLoop
@@ -96,12 +98,11 @@ class TwoLeaders:
         assert isinstance(node, LeaderNode)
         return node
 
-    def store(self, number: int) -> MemoryStore:
+    def store(self, number: int) -> KeyValueStore:
+        """A leader's rows as its parts see them, without checksums."""
         engine = self.node(number)._engine
-        assert engine is not None
-        store = engine.store
-        assert isinstance(store, MemoryStore)
-        return store
+        assert engine is not None and isinstance(engine.store, MemoryStore)
+        return checksummed(engine.store)
 
     def key(self, partition: int = 0) -> TopicPartition:
         return TopicPartition(self.topic_id, partition)

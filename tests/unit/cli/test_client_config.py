@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from kshare.commands.cluster.client_config import Language, Target, program
 from kshare.failure import BAD_USE, CommandFailed
+from support.environment.unavailable import unavailable
 
 SASL = {
     "security.protocol": "sasl_ssl",
@@ -24,6 +26,12 @@ SECURE = PLAIN._replace(properties=SASL)
 TLS = PLAIN._replace(
     properties={"security.protocol": "ssl", "ssl.ca.location": "ca", "ssl.certificate.location": "own.pem"}
 )
+
+
+def installed(name: str) -> str:
+    """The path of a program, also where Go was unpacked without a change of PATH."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
+    return found or unavailable(f"{name} is missing; it comes with Go or Node")
 
 
 @pytest.mark.parametrize("language", Language)
@@ -43,21 +51,19 @@ def test_python_is_valid_and_has_all_properties() -> None:
         assert keys == {"bootstrap.servers", "group.id", "share.acknowledgement.mode", *target.properties}
 
 
-@pytest.mark.skipif(shutil.which("gofmt") is None, reason="needs Go")
 @pytest.mark.parametrize("target", [PLAIN, SECURE, TLS], ids=["plain", "sasl", "tls"])
 def test_go_is_formatted(tmp_path: Path, target: Target) -> None:
     source = tmp_path / "main.go"
     source.write_text(program(Language.GO, target))
-    done = subprocess.run(["gofmt", "-l", str(source)], capture_output=True, text=True, check=False)
+    done = subprocess.run([installed("gofmt"), "-l", str(source)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 @pytest.mark.parametrize("target", [PLAIN, SECURE, TLS], ids=["plain", "sasl", "tls"])
 def test_node_is_valid(tmp_path: Path, target: Target) -> None:
     source = tmp_path / "producer.js"
     source.write_text(program(Language.NODE, target))
-    subprocess.run(["node", "--check", str(source)], check=True)
+    subprocess.run([installed("node"), "--check", str(source)], check=True)
 
 
 def test_java_has_kafkas_names() -> None:

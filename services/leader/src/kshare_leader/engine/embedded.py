@@ -32,11 +32,17 @@ from kshare_leader.reassignment.sender import PartitionSender
 from kshare_rpc.catalog import CatalogView
 from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.held_memory import HeldCache
+from kshare_runtime.ports import KeyValueStore
 from kshare_runtime.store_mending import StoreMending
 
 STORE_NAME = "leader"
 READ_RETRY_S = 10.0
 """How often a partition is tried that could not be opened."""
+
+
+def checksummed(store: KeyValueStore) -> ChecksummedRows:
+    """A leader's store as all its parts use it. Batches have the producer's checksum, which each read compares."""
+    return ChecksummedRows(store, plain_families=[keys.LOG])
 
 
 class EmbeddedEngine:
@@ -54,8 +60,7 @@ class EmbeddedEngine:
 
     def _make_parts(self, node: EngineSurroundings) -> None:
         follower, environment, settings = node.follower, node.environment, node.settings
-        # Batches have the producer's checksum, which each read compares.
-        store = ChecksummedRows(self.store, plain_families=[keys.LOG])
+        store = checksummed(self.store)
         rows = PartitionRows(store)
         self.logs = PartitionLogs(
             store=store,
