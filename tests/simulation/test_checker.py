@@ -154,14 +154,17 @@ def test_what_is_delivered_was_acquired_by_this_member() -> None:
     assert "delivered without being acquired" in found
 
 
-def test_a_former_owner_may_confirm_late_what_the_next_one_has_read() -> None:
+def test_what_was_sent_before_the_newer_write_may_be_confirmed_late() -> None:
     new = StateWritten(1.0, 0.9, "g1", 0, 2, 5, 10, (), 2, "share-coordinator-2#1")
     late = StateWritten(1.5, 0.5, "g1", 0, 2, 5, 7, (), 1, "share-coordinator-1#1")
+    same_owner = "share-coordinator-2#1"
     rest = [produced(), delivered(1.0, 1.5), acknowledged(1, 2.0)]
     assert rules_broken(*rest, [new, late]) == set()
+    assert rules_broken(*rest, [new, late._replace(share_coordinator=same_owner)]) == set()
+    assert rules_broken(*rest, [new, late._replace(sent_at=0.95)]) == set(), "another owner may have stored it before"
     others: list[list[Event]] = [
         [new, late._replace(sent_at=1.2)],
-        [new, late._replace(share_coordinator="share-coordinator-2#1")],
+        [new, late._replace(sent_at=0.95, share_coordinator=same_owner)],
         [new, late, late._replace(time=3.0, sent_at=2.9)],
     ]
     for other in others:

@@ -198,9 +198,12 @@ class Checker:
 
 
 def _is_late(before: StateWritten, event: StateWritten) -> bool:
-    """Whether a former owner confirms late what it may have stored before the newer state was.
+    """Whether a write is confirmed late that was sent before the newer one: the leader waits for it no more.
 
-    With the kafka engine its log is in the cluster: the new owner has read what counts there, which
-    `rules.fenced_logs` compares with each confirmation.
+    It may have taken effect before the newer one, also at a former owner. On the kafka engine an owner confirms what it
+    had to look for in the log, because the broker's answer was lost. That reads find the newer state is the rule of
+    `rules.stored_states`; `rules.fenced_logs` compares each confirmation with the log.
     """
-    return before.share_coordinator != event.share_coordinator and event.sent_at < before.time
+    return event.sent_at < before.sent_at or (
+        before.share_coordinator != event.share_coordinator and event.sent_at < before.time
+    )
