@@ -17,7 +17,7 @@ from kshare_runtime import checksummed_rows
 from kshare_runtime.ports import Environment, KeyValueStore, Write
 from support.simulation.connections import ClientListeners
 from support.simulation.disks.kinds import DISK_KINDS
-from support.simulation.faults import FaultKind
+from support.simulation.faults import Fault, FaultInjector, FaultKind
 from support.simulation.history import History
 from support.simulation.hosts import Node, SimulatedHost
 from support.simulation.loop import VirtualLoop
@@ -71,21 +71,27 @@ async def nothing(clerk: Clerk) -> None:
 
 
 class Run:
-    """One host with a clerk."""
+    """One host with a clerk, and the cluster that it is."""
 
     def __init__(self, seed: int, work: Callable[[Clerk], Coroutine[Any, Any, None]]) -> None:
         self.loop = VirtualLoop()
         self.clerks: list[Clerk] = []
         self.work = work
-        fabric = SimulatedFabric(self.loop, random.Random(seed), History())
+        self.history = History()
+        self.fabric = SimulatedFabric(self.loop, random.Random(seed), self.history)
+        self.listeners = ClientListeners(self.fabric)
         self.host = SimulatedHost(
-            "clerk-1", seed=str(seed), fabric=fabric, listeners=ClientListeners(fabric), build=self._build
+            "clerk-1", seed=str(seed), fabric=self.fabric, listeners=self.listeners, build=self._build
         )
+        self.hosts = {self.host.name: self.host}
         self.conditions = self.host.disk_conditions
 
     def _build(self, environment: Environment, network: Network, host: SimulatedHost) -> Node:
         self.clerks.append(Clerk(environment, self.work))
         return self.clerks[-1]
+
+    def all_host_names(self) -> list[str]:
+        return list(self.hosts)
 
     def play(self, main: Coroutine[Any, Any, None]) -> None:
         self.loop.run(main)
@@ -221,6 +227,25 @@ def test_no_sync_of_a_hung_disk_ends_and_a_process_that_waits_for_it_stands_stil
         run.conditions.go_on()
         await asyncio.sleep(3)
         assert (run.clerks[0].durable, run.clerks[0].failed) == ([KEYS[0]], [b"ran on", b"ran on behind the write"])
+
+    run.play(main())
+
+
+@pytest.mark.parametrize("name", ["power-cut", "hung-disk"])
+def test_begun_writes_become_durable_when_a_fault_that_holds_syncs_is_called_off(name: str) -> None:
+    """All faults may end while a power cut waits for its moment; a leader begins no write before the last one ended."""
+    run = Run(1, begin_all)
+
+    async def main() -> None:
+        injector = FaultInjector(run, random.Random(1), DISK_KINDS)
+        injector.start([Fault(0.0, name, (run.host.name,), duration=100.0, strength=100.0)])
+        await asyncio.sleep(1)
+        await run.host.start()
+        await asyncio.sleep(1)
+        assert run.clerks[0].durable == []
+        await injector.heal()
+        await asyncio.sleep(1)
+        assert run.clerks[0].durable == KEYS and len(run.clerks) == 1
 
     run.play(main())
 

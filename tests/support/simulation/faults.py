@@ -252,7 +252,7 @@ class FaultInjector:
         for host in cluster.hosts.values():
             host.disk.fail_next_writes(0)
             host.disk.fail_next_syncs(0)
-            host.disk.is_full = host.disk.holds_syncs = False
+            host.disk.is_full = False
             host.disk_conditions.heal()
             host.resume()
             if host.incarnation is not None and host.incarnation.has_read_damage:

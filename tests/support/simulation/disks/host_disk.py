@@ -98,12 +98,14 @@ class HostDisk(DiskEvents):
         if not self.is_hung:
             return
         self.is_hung = False
-        incarnation = self._host.incarnation
-        if incarnation is None:
-            self._host.disk.holds_syncs = False
-        else:
-            self._host.resume()
-            self._host.loop.run_in(incarnation, self._host.disk.release_syncs)
+        self._host.resume()
+        self._release_syncs()
+
+    def _release_syncs(self) -> None:
+        """Begun writes become durable: one whose sync would have ended meanwhile has nothing else that ends it."""
+        self._host.disk.holds_syncs = False
+        if self._host.incarnation is not None:
+            self._host.loop.run_in(self._host.incarnation, self._host.disk.release_syncs)
 
     # What it does wrong
 
@@ -180,10 +182,12 @@ class HostDisk(DiskEvents):
     # Its end
 
     def heal(self) -> None:
-        """All of it is over."""
+        """All of it is over, also a power cut that was called off before the host died."""
         self.failing_reads = self.flipping_reads = self.slow_sync_s = 0.0
         self.live_on()
         self.go_on()
+        if self._host.disk.holds_syncs:
+            self._release_syncs()
 
 
 def with_flipped_bit(value: bytes, bit: int) -> bytes:
