@@ -59,6 +59,25 @@ def test_kept_records_with_little_time_left_are_released_and_fetched_anew() -> N
     play_virtually(scenario)
 
 
+@pytest.mark.parametrize(("leader", "epoch"), [(1, 4), (2, 4), (2, 3)], ids=["elsewhere", "in a new life", "unchanged"])
+def test_kept_records_of_a_former_leader_are_not_delivered(leader: int, epoch: int) -> None:
+    """Another member may have had them from the new leader, and accepted them."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        moved = next(each for each in harness.catalog.topics.values() if each.topic_id == OTHER_TOPIC_ID)
+        moved.partitions[1].leader_node_id, moved.partitions[1].leader_epoch = leader, epoch
+        harness.catalog.change()
+        await harness.settle()
+        answer = await share_fetch(client, 1, max_wait=0)
+        is_former = (leader, epoch) != (2, 3)
+        assert delivered(answer) == ([] if is_former else [1])
+        await harness.settle()
+        assert len(harness.leaders[2].requests("ShareAcknowledge")) == is_former, "where it is known, it is released"
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("by_fetch", [True, False])
 def test_acknowledgements_are_not_about_a_kept_answer(by_fetch: bool) -> None:
     """The leader would confirm a late ACCEPT of the same member, and the record would be delivered afterwards."""

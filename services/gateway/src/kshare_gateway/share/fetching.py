@@ -27,6 +27,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -37,6 +38,7 @@ from kshare_gateway.records.read_ahead import ReadAhead
 from kshare_gateway.share.releases import SessionReleases
 from kshare_gateway.share.remembered_partitions import Fetched, Remembered, RememberedPartitions
 from kshare_gateway.share.sessions import ShareSession
+from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed
@@ -111,6 +113,8 @@ class LeaderAnswer:
     """The event loop's time in seconds."""
     has_no_room: bool = False
     """The leader serves as many share-partitions as it may."""
+    view: CatalogView | None = None
+    """The catalog when the leader was asked; None where nothing was acquired."""
 
     @property
     def has_records(self) -> bool:
@@ -208,6 +212,7 @@ class ShareFetcher:
             self._give_back(session, answers, lambda key: True)
         else:
             self._give_back(session, answers, lambda key: key not in session.partitions)
+            self._give_back_moved(session, answers)
         return answers
 
     async def acknowledge(
@@ -417,13 +422,16 @@ class ShareFetcher:
         else:
             request.remembered_fetch_number = remembered.fetch_number
         plan_number = 0 if calls is None else calls.remembered.plan_number
+        view = gateway.view
         pinned = self._name_partitions(request, fetched, acknowledged, remembered)
         try:
             answer, payload = await gateway.call_leader(address, SHARE_FETCH, request, wait_ms=wait_ms)
             if not answer.is_forgotten:
                 if answer.is_remembered and calls is not None:
                     calls.remembered.remember(address, request.fetch_number, fetched, plan_number)
-                return self._read(session, address, request.fetch_number, answer, payload, acknowledged, remembered)
+                found = self._read(session, address, request.fetch_number, answer, payload, acknowledged, remembered)
+                found.view = view
+                return found
         except CallFailed as failure:
             self._gateway.call_failed("ShareFetch", f"leader {address}", failure)
             self._releases.take_back(session.key, address, request.fetch_number)
@@ -599,6 +607,18 @@ class ShareFetcher:
                 for partition in dropped:
                     partition.acquired, partition.records = (), []
 
+    def _give_back_moved(self, session: ShareSession, answers: Sequence[LeaderAnswer]) -> None:
+        """Removes records of partitions that have another leader or leader epoch than when they were asked for.
+
+        What a former leader acquired is nobody's any more: another member may have had the records since, and accepted
+        them. A kept response, and one of a leader that stood still, may be as old as that.
+        """
+        view = self._gateway.view
+        for answer in answers:
+            asked = answer.view
+            if asked is not None and asked is not view and answer.has_records:
+                self._give_back(session, [answer], partial(_has_moved, asked, view))
+
     def _give_back_late(self, session: ShareSession, task: asyncio.Task[LeaderAnswer]) -> None:
         if not task.cancelled() and task.exception() is None:
             self._give_back(session, [task.result()], lambda key: True)
@@ -623,6 +643,13 @@ class ShareFetcher:
     async def _pause_if_nothing_else(self, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> None:
         if any(answer.unavailable for answer in answers) and not any(answer.has_records for answer in answers):
             await asyncio.sleep(min(UNAVAILABLE_PAUSE_MS, terms.max_wait_ms) / 1000)
+
+
+def _has_moved(before: CatalogView, now: CatalogView, key: TopicPartition) -> bool:
+    old, new = before.partition(key), now.partition(key)
+    if old is None or new is None:
+        return True
+    return (old.leader_node_id, old.leader_epoch) != (new.leader_node_id, new.leader_epoch)
 
 
 def _harvest(calls: _SessionCalls) -> None:
