@@ -59,7 +59,7 @@ test-attached-faults: setup
 
 # Real processes and clients under faults, judged by the checker of the simulation; needs root and Debian's libfaketime.
 test-real-faults: setup
-	$(BIN)/python -m pytest -n 0 -m real_faults tests/e2e
+	$(BIN)/python -m pytest -n 0 -m real_faults tests/e2e tests/deploy
 
 # What needs an image with Java: the pipeline's container (with Spark, minutes to build), and compose with an existing Kafka.
 test-pipeline-image: setup

@@ -20,6 +20,7 @@ LONGEST_PAUSE_WITHOUT_ETCD_S = 10.0
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.quiet
+@pytest.mark.real_faults
 def test_coordinators_and_etcd_are_restarted_one_at_a_time() -> None:
     files = ("docker-compose.yml", "deploy/compose/etcd.yml")
     with running_stack(files, {"ETCD_IMAGE": debian_image("etcd")}) as stack:

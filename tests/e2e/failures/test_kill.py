@@ -114,6 +114,7 @@ def test_everything_killed_at_once(tmp_path: Path) -> None:
     assert_all_is_done(pool.account)
 
 
+@pytest.mark.real_faults
 @pytest.mark.timeout(280)
 def test_each_role_paused_for_longer_than_its_lease(tmp_path: Path) -> None:
     with KshareCluster(tmp_path, HISTORY_ON) as cluster:

@@ -67,7 +67,7 @@ def test_memory_keeps_within_the_budget_and_comes_back_after_load(single_process
     settings = {"kshare.memory.budget": str(budget), "kshare.memory.quiet.ms": "2000"}
     with memory_folder() as folder, KshareCluster(folder, settings, single_process=single_process) as cluster:
         idle = resident(cluster)
-        for topic in ("first", "second"):
+        for topic in ("first", "second") if single_process else ("first",):
             highest = load(cluster, topic)
             assert highest <= budget + SLACK_BYTES, f"{highest // MEBIBYTE} MiB"
             assert highest > idle + kept + PEAK_BYTES, f"the load is too small: {highest // MEBIBYTE} MiB"
