@@ -189,7 +189,7 @@ class Operator:
                 continue
             self._note("upgrade", (name,))
             await host.stop()
-            if not host.running:
+            if not host.running and name in self._cluster.hosts:  # it may have left meanwhile
                 host.disk.put_back(with_older_rows(host.disk.copy()))
                 host.start()
 
