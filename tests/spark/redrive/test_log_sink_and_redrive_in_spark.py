@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from kshare.redrive.originals import IS_GONE
-from kshare.redrive.request import BadRequest, RedriveRequest, Selection
 from kshare.redrive.spark import CANDIDATES, from_arrow, redrive_with_spark, to_arrow
+from kshare_kafka_client.redrive.originals import IS_GONE
+from kshare_kafka_client.redrive.request import BadRequest, RedriveRequest, Selection
 from support.clients.administration import create_topic
 from support.clients.delivery import SETTINGS, new_topic, produce
 from support.clusters.kshare_cluster import KshareCluster

@@ -17,13 +17,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from kshare.redrive.candidates import Candidate
-from kshare.redrive.direct import redrive_directly
-from kshare.redrive.ledger import create_ledger, read_ledger
-from kshare.redrive.mover import PartitionMover
-from kshare.redrive.originals import IS_GONE
-from kshare.redrive.pace import Pace
-from kshare.redrive.request import (
+from kshare_core.delivery_history import DeliveryEvent, EventType
+from kshare_kafka_client.redrive.candidates import Candidate
+from kshare_kafka_client.redrive.direct import redrive_directly
+from kshare_kafka_client.redrive.ledger import create_ledger, read_ledger
+from kshare_kafka_client.redrive.mover import PartitionMover
+from kshare_kafka_client.redrive.originals import IS_GONE
+from kshare_kafka_client.redrive.pace import Pace
+from kshare_kafka_client.redrive.request import (
     LEDGER_TOPIC,
     Account,
     GivenOffsets,
@@ -31,8 +32,7 @@ from kshare.redrive.request import (
     RedriveRequest,
     Selection,
 )
-from kshare.redrive.sources import NO_SUCH_OFFSET
-from kshare_core.delivery_history import DeliveryEvent, EventType
+from kshare_kafka_client.redrive.sources import NO_SUCH_OFFSET
 from kshare_kafka_client.topics import KafkaUnavailable, Partition, UnknownTopic, topic_ids
 from kshare_leader.machine.transitions import ArchivingReason
 from support.clients.administration import alter_group, create_topic

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from kshare.commands.redrive import client_properties, show_account
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.main import app
-from kshare.redrive.request import Account
+from kshare_kafka_client.redrive.request import Account
 
 NOWHERE = ["--bootstrap", "127.0.0.1:1"]
 

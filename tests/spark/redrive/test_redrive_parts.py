@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare.redrive.archived_runs import _History, _Place, without
-from kshare.redrive.candidates import dead_letter, headers_of_moved
-from kshare.redrive.ledger import SEGMENT_OFFSETS, MovedOffsets, joined, note_key, note_value, parse_note
-from kshare.redrive.originals import SPAN_GAP_OFFSETS, spans
-from kshare.redrive.pace import Pace
-from kshare.redrive.request import (
+from kshare_core.delivery_history import DeliveryEvent, EventType, HistoryRecord
+from kshare_kafka_client.redrive.archived_runs import _History, _Place, without
+from kshare_kafka_client.redrive.candidates import dead_letter, headers_of_moved
+from kshare_kafka_client.redrive.ledger import SEGMENT_OFFSETS, MovedOffsets, joined, note_key, note_value, parse_note
+from kshare_kafka_client.redrive.originals import SPAN_GAP_OFFSETS, spans
+from kshare_kafka_client.redrive.pace import Pace
+from kshare_kafka_client.redrive.request import (
     Account,
     BadRequest,
     GivenOffsets,
@@ -25,8 +26,7 @@ from kshare.redrive.request import (
     Selection,
     parse_offsets,
 )
-from kshare.redrive.sources import RECORDS, SourceRange, Span, spans_of
-from kshare_core.delivery_history import DeliveryEvent, EventType, HistoryRecord
+from kshare_kafka_client.redrive.sources import RECORDS, SourceRange, Span, spans_of
 from kshare_kafka_client.topics import Partition
 
 OFFSETS = st.integers(0, 3 * SEGMENT_OFFSETS)

@@ -31,7 +31,7 @@ def test_a_key_with_a_password(tmp_path: Path) -> None:
     both = str(Authority("a").issue("client").write_combined(tmp_path / "client.pem", "open"))
     properties = {"security.protocol": "ssl", "ssl.certificate.location": both, "ssl.key.password": "open"}
     assert tls_context(properties) is not None
-    with pytest.raises(CommandFailed, match="certificates of --command-config"):
+    with pytest.raises(CommandFailed, match="--command-config: cannot load the certificates"):
         tls_context({**properties, "ssl.key.password": "wrong"})
 
 

@@ -18,7 +18,7 @@ from kshare.failure import BAD_USE, CommandFailed
 from kshare_core.delivery_history import REASON_DELIVERY_COUNT_LIMIT, REASON_REJECTED
 
 if TYPE_CHECKING:
-    from kshare.redrive.request import Account, RedriveRequest
+    from kshare_kafka_client.redrive.request import Account, RedriveRequest
 
 Texts = list[str] | None
 
@@ -86,7 +86,7 @@ def redrive(
     _check_reasons(reason or [])
     parse_addresses(bootstrap, what="--bootstrap")
     try:
-        from kshare.redrive.request import RedriveRequest, Selection
+        from kshare_kafka_client.redrive.request import RedriveRequest, Selection
     except ModuleNotFoundError as missing:
         raise CommandFailed(f"kshare redrive needs the package kshare-pipeline: {missing}", BAD_USE) from missing
     request = RedriveRequest(
@@ -117,8 +117,8 @@ def redrive(
 def check_redrive(request: RedriveRequest, engine: str) -> None:
     """Checks the request without the cluster; CommandFailed."""
     from kshare.redrive.engine import Engine, check
-    from kshare.redrive.request import BadRequest
     from kshare_kafka_client.properties import InvalidOption
+    from kshare_kafka_client.redrive.request import BadRequest
 
     if engine not in list(Engine):
         raise CommandFailed(f"--engine must be one of {', '.join(Engine)}, found {engine!r}", BAD_USE)
@@ -131,8 +131,8 @@ def check_redrive(request: RedriveRequest, engine: str) -> None:
 def run_redrive(request: RedriveRequest, engine: str, master: str) -> Account:
     """Runs a checked request; CommandFailed."""
     from kshare.redrive.engine import Engine, redrive
-    from kshare.redrive.request import BadRequest, RedriveFailed
     from kshare_kafka_client.properties import InvalidOption
+    from kshare_kafka_client.redrive.request import BadRequest, RedriveFailed
     from kshare_kafka_client.topics import KafkaUnavailable, UnknownTopic
 
     try:
@@ -155,7 +155,7 @@ def client_properties(bootstrap: str, texts: list[str], given: Properties) -> di
 
 
 def _offsets(texts: list[str]) -> Any:
-    from kshare.redrive.request import BadRequest, parse_offsets
+    from kshare_kafka_client.redrive.request import BadRequest, parse_offsets
 
     try:
         return [parse_offsets(text) for text in texts]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from importlib.util import find_spec
 
-from kshare.redrive.direct import redrive_directly
-from kshare.redrive.request import Account, BadRequest, RedriveRequest
-from kshare.redrive.sources import source_ranges
 from kshare_kafka_client.properties import open_consumer, reader_properties
 from kshare_kafka_client.range_reader import RangeReader
+from kshare_kafka_client.redrive.direct import redrive_directly
+from kshare_kafka_client.redrive.request import Account, BadRequest, RedriveRequest
+from kshare_kafka_client.redrive.sources import source_ranges
 
 DIRECT_LIMIT_OFFSETS = 300_000
 """The engine `auto` uses Spark beyond it: Spark takes some 15 s to start, and is then several times as fast."""

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from kshare.redrive.candidates import Candidate, matches, matches_key
-from kshare.redrive.ledger import create_ledger
-from kshare.redrive.mover import PartitionMover
-from kshare.redrive.originals import Originals
-from kshare.redrive.pace import Pace
-from kshare.redrive.request import Account, BadRequest, RedriveFailed, RedriveRequest
-from kshare.redrive.sources import SPAN_LIMIT_OFFSETS, Span, candidates_in, source_ranges, spans_of
 from kshare_kafka_client.range_reader import RangeReader
+from kshare_kafka_client.redrive.candidates import Candidate, matches, matches_key
+from kshare_kafka_client.redrive.ledger import create_ledger
+from kshare_kafka_client.redrive.mover import PartitionMover
+from kshare_kafka_client.redrive.originals import Originals
+from kshare_kafka_client.redrive.pace import Pace
+from kshare_kafka_client.redrive.request import Account, BadRequest, RedriveFailed, RedriveRequest
+from kshare_kafka_client.redrive.sources import SPAN_LIMIT_OFFSETS, Span, candidates_in, source_ranges, spans_of
 from kshare_kafka_client.topics import Partition, topic_ids
 from kshare_spark.log_source.offsets import split
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from kshare.client_properties import SASL_PLAINTEXT, SASL_SSL, SSL, Properties, security_protocol
+from kshare.client_properties import Properties, security_protocol
 from kshare.failure import BAD_USE, CommandFailed
+from kshare_kafka_client.client_security import SASL_PLAINTEXT, SASL_SSL, SSL
 
 SECRETS = {"sasl.password": "KAFKA_PASSWORD", "ssl.key.password": "KAFKA_KEY_PASSWORD"}
 """Properties whose values are read from the environment."""

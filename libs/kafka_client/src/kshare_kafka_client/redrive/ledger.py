@@ -16,9 +16,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kshare.redrive.request import LEDGER_TOPIC, RedriveFailed
 from kshare_kafka_client.properties import open_consumer, reader_properties
 from kshare_kafka_client.range_reader import OffsetRange, read_range
+from kshare_kafka_client.redrive.request import LEDGER_TOPIC, RedriveFailed
 from kshare_kafka_client.topics import Partition, end_offsets, failure, partitions_of, start_offsets
 
 SEGMENT_OFFSETS = 4096

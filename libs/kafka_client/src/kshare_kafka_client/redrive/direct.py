@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 
-from kshare.redrive.candidates import matches, matches_key
-from kshare.redrive.ledger import create_ledger
-from kshare.redrive.mover import PartitionMover
-from kshare.redrive.originals import Originals
-from kshare.redrive.pace import Pace
-from kshare.redrive.request import Account, BadRequest, RedriveRequest
-from kshare.redrive.sources import Span, candidates_in, source_ranges, spans_of
 from kshare_kafka_client.range_reader import RangeReader
+from kshare_kafka_client.redrive.candidates import matches, matches_key
+from kshare_kafka_client.redrive.ledger import create_ledger
+from kshare_kafka_client.redrive.mover import PartitionMover
+from kshare_kafka_client.redrive.originals import Originals
+from kshare_kafka_client.redrive.pace import Pace
+from kshare_kafka_client.redrive.request import Account, BadRequest, RedriveRequest
+from kshare_kafka_client.redrive.sources import Span, candidates_in, source_ranges, spans_of
 from kshare_kafka_client.topics import topic_ids
 
 

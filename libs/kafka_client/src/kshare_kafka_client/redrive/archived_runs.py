@@ -11,8 +11,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kshare.redrive.ledger import joined
-from kshare.redrive.request import Account, RedriveFailed
 from kshare_core.delivery_history import (
     HISTORY_TOPIC,
     REASON_DELIVERY_COUNT_LIMIT,
@@ -23,6 +21,8 @@ from kshare_core.delivery_history import (
     decode_history_record,
 )
 from kshare_kafka_client.range_reader import OffsetRange, RangeReader
+from kshare_kafka_client.redrive.ledger import joined
+from kshare_kafka_client.redrive.request import Account, RedriveFailed
 from kshare_kafka_client.topics import UnknownTopic, end_offsets, partitions_of, start_offsets, topic_ids
 
 REASONS = (REASON_REJECTED, REASON_DELIVERY_COUNT_LIMIT)

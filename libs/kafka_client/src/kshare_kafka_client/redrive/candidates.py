@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kshare.redrive.request import Selection
 from kshare_core.delivery_history import REASON_DELIVERY_COUNT_LIMIT, REASON_REJECTED
+from kshare_kafka_client.redrive.request import Selection
 from kshare_kafka_client.topics import Partition
 
 CONTEXT_PREFIX = "__dlq.errors."

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from kshare.redrive.candidates import Candidate, headers_of_moved, summary
-from kshare.redrive.ledger import note_key, note_value, read_ledger
-from kshare.redrive.pace import Pace
-from kshare.redrive.request import FIRST_ONES, LEDGER_TOPIC, Account, RedriveFailed, RedriveRequest
 from kshare_kafka_client.properties import open_producer, producer_properties
+from kshare_kafka_client.redrive.candidates import Candidate, headers_of_moved, summary
+from kshare_kafka_client.redrive.ledger import note_key, note_value, read_ledger
+from kshare_kafka_client.redrive.pace import Pace
+from kshare_kafka_client.redrive.request import FIRST_ONES, LEDGER_TOPIC, Account, RedriveFailed, RedriveRequest
 from kshare_kafka_client.topics import Partition
 
 TRANSACTION_LIMIT_RECORDS = 1_000

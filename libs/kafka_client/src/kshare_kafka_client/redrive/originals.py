@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from kshare.redrive.candidates import Candidate, bytes_of, headers_of
 from kshare_kafka_client.range_reader import OffsetRange, RangeReader
+from kshare_kafka_client.redrive.candidates import Candidate, bytes_of, headers_of
 from kshare_kafka_client.topics import Partition, partitions_of
 
 SPAN_GAP_OFFSETS = 500

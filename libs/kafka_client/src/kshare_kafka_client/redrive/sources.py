@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer
 
-from kshare.redrive.archived_runs import archived_runs
-from kshare.redrive.candidates import REASON_GIVEN, Candidate, bytes_of, dead_letter, headers_of
-from kshare.redrive.request import Account, BadRequest, RedriveRequest
 from kshare_kafka_client.range_reader import OffsetRange, RangeReader
+from kshare_kafka_client.redrive.archived_runs import archived_runs
+from kshare_kafka_client.redrive.candidates import REASON_GIVEN, Candidate, bytes_of, dead_letter, headers_of
+from kshare_kafka_client.redrive.request import Account, BadRequest, RedriveRequest
 from kshare_kafka_client.topics import (
     Partition,
     UnknownTopic,
