@@ -6,7 +6,11 @@ They use a topic `orders` and a share group `billing`, as the README does.
 from __future__ import annotations
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "up": ("kshare up --data-dir data", "kshare up --data-dir data --listen 127.0.0.1:9092 --config server.properties"),
+    "up": (
+        "kshare up --data-dir data",
+        "kshare up --data-dir data --listen 127.0.0.1:9092 --config server.properties",
+        "kshare up --data-dir data --console 127.0.0.1:8080",
+    ),
     "attach": (
         "kshare attach broker:9092 --check",
         "kshare attach broker:9092 --listen 127.0.0.1:19092",
@@ -46,6 +50,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "groups list": ("kshare groups list", "kshare groups list --watch"),
     "groups describe": ("kshare groups describe billing", "kshare groups describe billing --output json"),
     "groups in-flight": ("kshare groups in-flight billing --held",),
+    "groups release": ("kshare groups release billing --topic orders --partition 0 --offsets 17-20 --dry-run",),
+    "groups reject": ("kshare groups reject billing --topic orders --partition 0 --offsets 17 --yes",),
     "groups set": (
         "kshare groups set billing share.auto.offset.reset=earliest",
         "kshare groups set billing --unset share.delivery.count.limit",

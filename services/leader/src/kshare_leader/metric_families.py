@@ -37,8 +37,8 @@ SHARE_TAKEN_BACK = counter(
 )
 SHARE_ACKNOWLEDGED = counter(
     "leader_share_acknowledged_records",
-    "Records acknowledged by members, durable, by type: accept, release, reject, renew, gap (Kafka: "
-    "RecordAcknowledgementsPerSec).",
+    "Records acknowledged by members, and released or rejected by administrators, durable, by type: accept, release, "
+    "reject, renew, gap (Kafka: RecordAcknowledgementsPerSec).",
     *_SHARE,
     "type",
 )

@@ -15,7 +15,6 @@ from kshare_core.configs import Configs
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader import metric_families as families
-from kshare_leader.machine.share_partition import NEVER
 from kshare_leader.metrics import (
     AGE_BOUNDS_S,
     DELIVERY_BOUNDS,
@@ -240,24 +239,20 @@ def _add_gauges_of(
     if log is None:
         return
     if one is not None and one.machine is not None:
-        gauges[key] = _gauges_of(one, log, int(asyncio.get_running_loop().time() * 1000))
+        gauges[key] = _gauges_of(one, log)
     elif counts.progress is not None:
         gauges[key] = _Gauges(lag=_lag(counts.progress, log))
 
 
-def _gauges_of(served: ServedPartition, log: TopicLog, loop_time_ms: int) -> _Gauges:
+def _gauges_of(served: ServedPartition, log: TopicLog) -> _Gauges:
     machine = served.machine
     assert machine is not None
-    oldest_age_s = 0.0
-    deadline_ms = machine.oldest_deadline_ms() if machine.acquired_count else NEVER
-    if 0 < deadline_ms < NEVER:  # 0: it was released, and the write of that failed
-        oldest_age_s = max(0.0, (served.settings.limits.lock_duration_ms - (deadline_ms - loop_time_ms)) / 1000)
     return _Gauges(
         lag=_lag(Progress(machine.start_offset, machine.delivery_complete_count), log),
         acquired=machine.acquired_count,
         available=machine.available_count,
         archiving=machine.archiving_count,
-        oldest_age_s=oldest_age_s,
+        oldest_age_s=served.oldest_acquired_ms / 1000,
     )
 
 

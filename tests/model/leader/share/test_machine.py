@@ -28,7 +28,7 @@ from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, SharePartition
 from kshare_leader.machine.state_write import StateWrite
-from kshare_leader.machine.transitions import ArchivingReason
+from kshare_leader.machine.transitions import EVENT_OF_ACKNOWLEDGEMENT, ArchivingReason
 from support.leader.share.group_limits import group_limits
 from support.leader.share.naive_share_partition import (
     ACKNOWLEDGED,
@@ -380,6 +380,32 @@ class SharePartitionModel(RuleBasedStateMachine):
         pending = self.naive.records[offset].pending
         if pending and pending[1] is not AVAILABLE:
             self.decided.add(offset)
+
+    @precondition(lambda self: self.machine.acquired_count)
+    @rule(
+        distance=strategies.integers(-2, 10),
+        length=strategies.integers(1, 12),
+        kind=strategies.sampled_from([AcknowledgeType.RELEASE, AcknowledgeType.REJECT]),
+        dead_letters=strategies.booleans(),
+    )
+    def end_acquisitions(self, distance: int, length: int, kind: AcknowledgeType, dead_letters: bool) -> None:
+        """An administrator releases or rejects what is held, whoever holds it."""
+        first = self.machine.start_offset + distance
+        last = first + length - 1
+        expected = [
+            offset
+            for offset, record in sorted(self.naive.records.items())
+            if first <= offset <= last and record.state is ACQUIRED and record.pending is None
+        ]
+        assert self.machine.held_in(first, last) == len(expected)
+        limits = group_limits(delivery_count_limit=self.limit, dead_letters=dead_letters)
+        spans, write_id = self.machine.end_acquisitions(first, last, EVENT_OF_ACKNOWLEDGEMENT[kind], limits)
+        assert [offset for begin, end in spans for offset in range(begin, end + 1)] == expected
+        self.await_write(write_id)
+        target, reason = TARGETS[kind]
+        for offset in expected:
+            self.mark(offset, write_id, target, reason, dead_letters)
+        assert bool(expected) == (write_id != NO_WRITE)
 
     @precondition(lambda self: self.machine.acquired_count)
     @rule(owner=owners, gateway=strategies.booleans(), dead_letters=strategies.booleans())

@@ -67,6 +67,8 @@ SHARE_ACKNOWLEDGE = Method(LEADER, "ShareAcknowledge", leader_pb2.ShareAcknowled
 RELEASE_SHARE_SESSION = Method(LEADER, "ReleaseShareSession", leader_pb2.ReleaseShareSessionRequest, leader_pb2.ReleaseShareSessionResponse, callers=("gateway",))
 DROP_SHARE_PARTITIONS = Method(LEADER, "DropSharePartitions", leader_pb2.DropSharePartitionsRequest, leader_pb2.DropSharePartitionsResponse, callers=("coordinator",))
 DESCRIBE_SHARE_PARTITIONS = Method(LEADER, "DescribeSharePartitions", leader_pb2.DescribeSharePartitionsRequest, leader_pb2.DescribeSharePartitionsResponse, is_repeatable=True, callers=("administrator",))
+DESCRIBE_SHARE_GROUP_TOTALS = Method(LEADER, "DescribeShareGroupTotals", leader_pb2.DescribeShareGroupTotalsRequest, leader_pb2.DescribeShareGroupTotalsResponse, is_repeatable=True, callers=("administrator",))
+END_ACQUISITIONS = Method(LEADER, "EndAcquisitions", leader_pb2.EndAcquisitionsRequest, leader_pb2.EndAcquisitionsResponse, is_audited=True, callers=("administrator",))
 WRITE_TXN_MARKERS = Method(LEADER, "WriteTxnMarkers", leader_pb2.WriteTxnMarkersRequest, leader_pb2.WriteTxnMarkersResponse, callers=("coordinator",))
 DELETE_RECORDS = Method(LEADER, "DeleteRecords", leader_pb2.DeleteRecordsRequest, leader_pb2.DeleteRecordsResponse, callers=("gateway",))
 DESCRIBE_PRODUCERS = Method(LEADER, "DescribeProducers", leader_pb2.DescribeProducersRequest, leader_pb2.DescribeProducersResponse, callers=("gateway",))

@@ -27,7 +27,10 @@ def describe_share_partitions(
 ) -> leader_pb2.DescribeSharePartitionsResponse:
     """The share-partitions in the order of the request; a partition that this node does not lead has an error code."""
     left = min(request.max_runs, RUNS_LIMIT) if request.max_runs > 0 else RUNS_LIMIT
-    answer = leader_pb2.DescribeSharePartitionsResponse()
+    if request.without_runs:
+        left = 0
+    lock_duration_ms = directory.settings(request.group_id).limits.lock_duration_ms
+    answer = leader_pb2.DescribeSharePartitionsResponse(lock_duration_ms=lock_duration_ms)
     for asked in request.partitions:
         result = answer.results.add(topic_id=asked.topic_id, partition=asked.partition, next_offset=NO_MORE)
         key = SharePartitionKey(request.group_id, asked.topic_id, asked.partition)
@@ -39,6 +42,7 @@ def describe_share_partitions(
         served = directory.find(key)
         if served is not None and served.machine is not None:
             left -= _describe(result, served, served.machine, asked.first_offset, left)
+            result.oldest_acquired_ms = served.oldest_acquired_ms
     return answer
 
 
@@ -50,6 +54,8 @@ def _describe(
     result.leader_epoch, result.state_epoch = served.leader_epoch, served.state_epoch
     result.start_offset, result.end_offset = machine.start_offset, machine.end_offset
     result.readable_end_offset = served.readable_end
+    result.acquired_count, result.available_count = machine.acquired_count, machine.available_count
+    result.archiving_count, result.delivery_complete_count = machine.archiving_count, machine.delivery_complete_count
     runs = machine.runs_from(first_offset, most_runs)
     for run in runs:
         _add(result, served, run)

@@ -26,6 +26,18 @@ class AcknowledgementBatch(NamedTuple):
     acknowledge_types: bytes
 
 
+class EndedAcquisitions(NamedTuple):
+    """The offsets that an administrator's command ended, as ranges first..last, and the id of the write to wait for."""
+
+    spans: list[tuple[int, int]]
+    write_id: int
+
+
+def is_held(run: Run) -> bool:
+    """Whether the run is Acquired and no change of it waits for its write."""
+    return run.state is RecordState.ACQUIRED and run.write_id == NO_WRITE
+
+
 def check_batches(batches: Sequence[AcknowledgementBatch], *, renew_allowed: bool) -> None:
     """Raises KafkaError with INVALID_REQUEST for the first batch that is malformed."""
     previous_last = -1

@@ -29,7 +29,9 @@ from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.machine.acknowledgement import (
     AcknowledgementBatch,
+    EndedAcquisitions,
     check_batches,
+    is_held,
     not_held,
     refused,
     steps_of,
@@ -473,6 +475,35 @@ class SharePartition:
                 run.lock_deadline_ms = 0
             runs.coalesce_over(first, last)
         return write_id
+
+    def end_acquisitions(
+        self, first_offset: int, last_offset: int, event: Event, limits: GroupLimits
+    ) -> EndedAcquisitions:
+        """Releases or rejects the Acquired records in first..last, whoever holds them: an administrator's command.
+
+        `event` is RELEASE or REJECT, with the effect that it has in an acknowledgement. A record in another state, or
+        whose acknowledgement waits for its write, keeps that. The lock's later end finds nothing to do.
+        """
+        spans: list[tuple[int, int]] = []
+        write_id = NO_WRITE
+        first, last = max(first_offset, self.start_offset), min(last_offset, self.end_offset - 1)
+        if first <= last:
+            runs = self._window.runs
+            start, stop = runs.slice_of(first, last)
+            for run in runs.runs(start, stop):
+                if is_held(run):
+                    spans.append((run.first_offset, run.last_offset))
+                    write_id = self._end_delivery(run, event, limits)
+            runs.coalesce(start, stop)
+        return EndedAcquisitions(spans, write_id)
+
+    def held_in(self, first_offset: int, last_offset: int) -> int:
+        """The number of records that `end_acquisitions` would end."""
+        first, last = max(first_offset, self.start_offset), min(last_offset, self.end_offset - 1)
+        if first > last:
+            return 0
+        held = [run for run in self._window.runs.overlapping(first, last) if is_held(run)]
+        return sum(min(last, run.last_offset) - max(first, run.first_offset) + 1 for run in held)
 
     def expire(self, now_ms: int, limits: GroupLimits) -> int:
         """Ends the locks whose deadline is `now_ms` or earlier; returns the id of the write, or NO_WRITE."""

@@ -37,6 +37,7 @@ from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner, Run
 from kshare_leader.machine.share_partition import NEVER, ArchivingRun, SharePartition
+from kshare_leader.machine.transitions import EVENT_OF_ACKNOWLEDGEMENT
 from kshare_leader.share.acquiring import Taken, archive_slice, readable_bytes, take_records
 from kshare_leader.share.group_settings import GroupSettings
 from kshare_leader.share.limits import IDLE_UNLOAD_MS, SLOW_LOAD_MS
@@ -195,6 +196,15 @@ class ServedPartition:
     def lock_remaining_ms(self, run: Run) -> int:
         """How long the lock of a run still lasts; 0 unless it is Acquired."""
         return max(0, run.lock_deadline_ms - self._now_ms()) if run.state is RecordState.ACQUIRED else 0
+
+    @property
+    def oldest_acquired_ms(self) -> int:
+        """How long the oldest acquisition lock has been held, since its acquisition or renewal; 0 without locks."""
+        machine = self.machine
+        deadline_ms = machine.oldest_deadline_ms() if machine is not None and machine.acquired_count else NEVER
+        if not 0 < deadline_ms < NEVER:  # 0: it was released, and the write of that failed
+            return 0
+        return max(0, self.settings.limits.lock_duration_ms - (deadline_ms - self._now_ms()))
 
     # Loading and dropping
 
@@ -399,6 +409,23 @@ class ServedPartition:
         self.counts.note_acknowledged(batches, is_stored=write_id != NO_WRITE)
         self._after_change()
         return self._writing.wait_for(write_id)
+
+    def end_acquisitions(
+        self, first_offset: int, last_offset: int, acknowledge_type: AcknowledgeType
+    ) -> tuple[int, Stored | None]:
+        """Releases or rejects Acquired records, whoever holds them; their number, and the write to wait for."""
+        if self.machine is None:
+            return 0, None
+        event = EVENT_OF_ACKNOWLEDGEMENT[acknowledge_type]
+        ended = self.machine.end_acquisitions(first_offset, last_offset, event, self._limits)
+        if not ended.spans:
+            return 0, None
+        types = bytes([acknowledge_type])
+        self.counts.note_acknowledged(
+            [AcknowledgementBatch(first, last, types) for first, last in ended.spans], is_stored=True
+        )
+        self._after_change()
+        return sum(last - first + 1 for first, last in ended.spans), self._writing.wait_for(ended.write_id)
 
     def release(self, is_released: Callable[[Owner], bool]) -> Stored | None:
         """Ends the sessions of some owners: their waits and their locks. None if none of them had a lock."""

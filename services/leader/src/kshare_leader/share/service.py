@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable
 from kshare_core.configs import Configs
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.port import DeadLetterSender
+from kshare_leader.handlers.describe_share_group_totals import ShareGroupTotals
 from kshare_leader.handlers.describe_share_partitions import describe_share_partitions
 from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
+from kshare_leader.handlers.end_acquisitions import end_acquisitions
 from kshare_leader.handlers.session_fetch import SessionFetchCall
 from kshare_leader.handlers.share_acknowledge import AcknowledgeCall, owner_of
 from kshare_leader.handlers.share_fetch import ShareFetchCall
@@ -29,8 +31,10 @@ from kshare_leader.share.state_store import ShareStateStore
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import (
+    DESCRIBE_SHARE_GROUP_TOTALS,
     DESCRIBE_SHARE_PARTITIONS,
     DROP_SHARE_PARTITIONS,
+    END_ACQUISITIONS,
     RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
@@ -94,6 +98,7 @@ class ShareService:
             metrics=self._metrics,
             history=history,
         )
+        self._totals = ShareGroupTotals(self._directory, view, f"{environment.random.getrandbits(64):016x}")
         if dead_letters is not None:
             dead_letters.attach(find=self._directory.find, load=self._directory.find_or_load)
 
@@ -154,6 +159,20 @@ class ShareService:
     ) -> leader_pb2.DescribeSharePartitionsResponse:
         """Handler of DESCRIBE_SHARE_PARTITIONS."""
         return describe_share_partitions(self._directory, request)
+
+    @answers(END_ACQUISITIONS)
+    async def end_acquisitions(
+        self, request: leader_pb2.EndAcquisitionsRequest, payload: memoryview
+    ) -> leader_pb2.EndAcquisitionsResponse:
+        """Handler of END_ACQUISITIONS."""
+        return await end_acquisitions(self._directory, request)
+
+    @answers(DESCRIBE_SHARE_GROUP_TOTALS)
+    async def describe_share_group_totals(
+        self, request: leader_pb2.DescribeShareGroupTotalsRequest, payload: memoryview
+    ) -> leader_pb2.DescribeShareGroupTotalsResponse:
+        """Handler of DESCRIBE_SHARE_GROUP_TOTALS."""
+        return await self._totals.describe()
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Handles a new view of the catalog; called for each one, in order."""

@@ -23,6 +23,7 @@ from kshare.command_options import (
     Watch,
     wants_json,
 )
+from kshare.commands.groups.end_acquisitions import Ended, end_acquisitions, parse_offset_range
 from kshare.commands.groups.group_requests import alter_group_configs, delete_group
 from kshare.commands.groups.in_flight import show_in_flight
 from kshare.commands.groups.listing import show_group, show_groups
@@ -36,6 +37,11 @@ from kshare.watch import every, show_watched
 groups_app = typer.Typer(help="List, describe, configure, reset and delete groups.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+EndedTopic = Annotated[str, typer.Option("--topic", help="The records' topic.")]
+EndedPartition = Annotated[int, typer.Option("--partition", min=0, help="The records' partition.")]
+EndedOffsets = Annotated[str, typer.Option("--offsets", metavar="FIRST-LAST", help="Offsets, or a single one.")]
+EndDryRun = Annotated[bool, typer.Option("--dry-run", help="Count the records and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask back.")]
 
 
 @groups_app.command("list")
@@ -93,6 +99,52 @@ def groups_in_flight(
         ),
         every(watch, interval),
     )
+
+
+@groups_app.command("release")
+def groups_release(
+    group: Group,
+    topic: EndedTopic,
+    partition: EndedPartition,
+    offsets: EndedOffsets,
+    dry_run: EndDryRun = False,
+    yes: Yes = False,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Releases records that members hold: others get them, as after a client's RELEASE."""
+    properties = read_properties(command_config)
+    address = coordinator_address(coordinator, data_dir, bootstrap, properties)
+    ended = Ended(group, topic, partition, *parse_offset_range(offsets))
+    is_json = wants_json(output, as_json)
+    end_acquisitions(bootstrap, address, "release", ended, properties, dry_run=dry_run, yes=yes, as_json=is_json)
+
+
+@groups_app.command("reject")
+def groups_reject(
+    group: Group,
+    topic: EndedTopic,
+    partition: EndedPartition,
+    offsets: EndedOffsets,
+    dry_run: EndDryRun = False,
+    yes: Yes = False,
+    output: Output = TABLE,
+    as_json: AsJson = False,
+    coordinator: Coordinator = None,
+    data_dir: DataDir = None,
+    bootstrap: Bootstrap = LOCAL,
+    command_config: CommandConfig = None,
+) -> None:
+    """Rejects records that members hold: none is delivered again, and dead letters are written if the group has any."""
+    properties = read_properties(command_config)
+    address = coordinator_address(coordinator, data_dir, bootstrap, properties)
+    ended = Ended(group, topic, partition, *parse_offset_range(offsets))
+    is_json = wants_json(output, as_json)
+    end_acquisitions(bootstrap, address, "reject", ended, properties, dry_run=dry_run, yes=yes, as_json=is_json)
 
 
 @groups_app.command("set")

@@ -92,7 +92,7 @@ def read_in_flight(
         raise CommandFailed(f"group {group_id} has no share-partitions{where}; kshare groups list shows all groups")
     by_leader: dict[str, dict[tuple[bytes, int], InFlight]] = {}
     found: list[InFlight] = []
-    leaders = _leaders_of(coordinator, sorted({one.topic for one in offsets}))
+    leaders = leaders_of(coordinator, sorted({one.topic for one in offsets}))
     for one in sorted(offsets, key=lambda each: (each.topic, each.partition)):
         address = leaders.get((one.topic, one.partition))
         found.append(InFlight(one.topic, one.partition, address or ""))
@@ -101,11 +101,11 @@ def read_in_flight(
         else:
             by_leader.setdefault(address, {})[one.topic_id, one.partition] = found[-1]
     for address, asked in by_leader.items():
-        _read_from(_like(coordinator, address), group_id, asked)
+        _read_from(called_like(coordinator, address), group_id, asked)
     return found
 
 
-def _leaders_of(coordinator: Address, topics: Sequence[str]) -> dict[tuple[str, int], str]:
+def leaders_of(coordinator: Address, topics: Sequence[str]) -> dict[tuple[str, int], str]:
     """The RPC addresses of live leaders, by topic and partition."""
     answer = describe_partitions(coordinator, topics)
     addresses = {leader.node_id: leader.rpc_address for leader in answer.leaders if leader.is_live}
@@ -117,7 +117,7 @@ def _leaders_of(coordinator: Address, topics: Sequence[str]) -> dict[tuple[str, 
     }
 
 
-def _like(coordinator: Address, address: str) -> Address:
+def called_like(coordinator: Address, address: str) -> Address:
     """A leader's address, to be called with the certificate for the coordinator."""
     found = RoleAddress(*parse_address(address, what="the leader's address"))
     found.config_file = coordinator.config_file if isinstance(coordinator, RoleAddress) else None

@@ -1605,9 +1605,12 @@ class DescribeSharePartitionsRequest(_message.Message):
     GROUP_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     MAX_RUNS_FIELD_NUMBER: _builtins.int
+    WITHOUT_RUNS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     max_runs: _builtins.int
     """Of all partitions together; 0: as many as the leader gives in one answer."""
+    without_runs: _builtins.bool
+    """True: the answer has numbers and no runs."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSharePartitionsRequest.SharePartition]: ...
     def __init__(
@@ -1616,10 +1619,11 @@ class DescribeSharePartitionsRequest(_message.Message):
         group_id: _builtins.str = ...,
         partitions: _abc.Iterable[Global___DescribeSharePartitionsRequest.SharePartition] | None = ...,
         max_runs: _builtins.int = ...,
+        without_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "max_runs", b"max_runs", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "max_runs", b"max_runs", "partitions", b"partitions", "without_runs", b"without_runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1686,6 +1690,11 @@ class DescribeSharePartitionsResponse(_message.Message):
         READABLE_END_OFFSET_FIELD_NUMBER: _builtins.int
         RUNS_FIELD_NUMBER: _builtins.int
         NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+        ACQUIRED_COUNT_FIELD_NUMBER: _builtins.int
+        AVAILABLE_COUNT_FIELD_NUMBER: _builtins.int
+        ARCHIVING_COUNT_FIELD_NUMBER: _builtins.int
+        DELIVERY_COMPLETE_COUNT_FIELD_NUMBER: _builtins.int
+        OLDEST_ACQUIRED_MS_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         error_code: _builtins.int
@@ -1701,6 +1710,14 @@ class DescribeSharePartitionsResponse(_message.Message):
         """The end of the log that the group may read."""
         next_offset: _builtins.int
         """Where the next request goes on; -1: these were the last runs."""
+        acquired_count: _builtins.int
+        """Offsets from start to end, by state; all of them, also where the answer has no or not all runs."""
+        available_count: _builtins.int
+        archiving_count: _builtins.int
+        delivery_complete_count: _builtins.int
+        """Acknowledged or Archived."""
+        oldest_acquired_ms: _builtins.int
+        """How long the oldest acquisition lock has been held; 0 without one."""
         @_builtins.property
         def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSharePartitionsResponse.Run]: ...
         def __init__(
@@ -1718,28 +1735,190 @@ class DescribeSharePartitionsResponse(_message.Message):
             readable_end_offset: _builtins.int = ...,
             runs: _abc.Iterable[Global___DescribeSharePartitionsResponse.Run] | None = ...,
             next_offset: _builtins.int = ...,
+            acquired_count: _builtins.int = ...,
+            available_count: _builtins.int = ...,
+            archiving_count: _builtins.int = ...,
+            delivery_complete_count: _builtins.int = ...,
+            oldest_acquired_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "error_code", b"error_code", "error_message", b"error_message", "is_loaded", b"is_loaded", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "partition", b"partition", "readable_end_offset", b"readable_end_offset", "runs", b"runs", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired_count", b"acquired_count", "archiving_count", b"archiving_count", "available_count", b"available_count", "delivery_complete_count", b"delivery_complete_count", "end_offset", b"end_offset", "error_code", b"error_code", "error_message", b"error_message", "is_loaded", b"is_loaded", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "oldest_acquired_ms", b"oldest_acquired_ms", "partition", b"partition", "readable_end_offset", b"readable_end_offset", "runs", b"runs", "start_offset", b"start_offset", "state_epoch", b"state_epoch", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    LOCK_DURATION_MS_FIELD_NUMBER: _builtins.int
+    lock_duration_ms: _builtins.int
+    """The group's acquisition lock duration: what is not left of it is for how long a record is held, unless it was renewed."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSharePartitionsResponse.Result]: ...
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___DescribeSharePartitionsResponse.Result] | None = ...,
+        lock_duration_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lock_duration_ms", b"lock_duration_ms", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeSharePartitionsResponse: _TypeAlias = DescribeSharePartitionsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeShareGroupTotalsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeShareGroupTotalsRequest: _TypeAlias = DescribeShareGroupTotalsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeShareGroupTotalsResponse(_message.Message):
+    """Sums over the share-partitions of each group that this leader serves or served. The counts only grow until this
+    leader restarts.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        ACQUIRED_COUNT_FIELD_NUMBER: _builtins.int
+        DELIVERED_TOTAL_FIELD_NUMBER: _builtins.int
+        REDELIVERED_TOTAL_FIELD_NUMBER: _builtins.int
+        ACCEPTED_TOTAL_FIELD_NUMBER: _builtins.int
+        DEAD_LETTERS_TOTAL_FIELD_NUMBER: _builtins.int
+        group_id: _builtins.str
+        acquired_count: _builtins.int
+        """Records in flight now."""
+        delivered_total: _builtins.int
+        """Records acquired by members; every delivery counts."""
+        redelivered_total: _builtins.int
+        """Deliveries whose count was above 1."""
+        accepted_total: _builtins.int
+        """Records that members accepted."""
+        dead_letters_total: _builtins.int
+        """Dead letters stored."""
+        def __init__(
+            self,
+            *,
+            group_id: _builtins.str = ...,
+            acquired_count: _builtins.int = ...,
+            delivered_total: _builtins.int = ...,
+            redelivered_total: _builtins.int = ...,
+            accepted_total: _builtins.int = ...,
+            dead_letters_total: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_total", b"accepted_total", "acquired_count", b"acquired_count", "dead_letters_total", b"dead_letters_total", "delivered_total", b"delivered_total", "group_id", b"group_id", "redelivered_total", b"redelivered_total"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    APPENDED_TOTAL_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    appended_total: _builtins.int
+    """Offsets appended to all topics that this leader leads, without internal ones."""
+    incarnation: _builtins.str
+    """New at each start of the leader: counts of different incarnations cannot be compared."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeShareGroupTotalsResponse.Group]: ...
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___DescribeShareGroupTotalsResponse.Group] | None = ...,
+        appended_total: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_total", b"appended_total", "groups", b"groups", "incarnation", b"incarnation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeShareGroupTotalsResponse: _TypeAlias = DescribeShareGroupTotalsResponse  # noqa: Y015
+
+@_typing.final
+class EndAcquisitionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_OFFSET_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGE_TYPE_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    first_offset: _builtins.int
+    last_offset: _builtins.int
+    acknowledge_type: _builtins.int
+    """2 RELEASE, 3 REJECT, with the effect of a member's acknowledgement of that type."""
+    dry_run: _builtins.bool
+    """True: only counts the records."""
+    principal: _builtins.str
+    """For whom the caller acts, for the audit log; empty: for itself."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+        last_offset: _builtins.int = ...,
+        acknowledge_type: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+        principal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge_type", b"acknowledge_type", "dry_run", b"dry_run", "first_offset", b"first_offset", "group_id", b"group_id", "last_offset", b"last_offset", "partition", b"partition", "principal", b"principal", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndAcquisitionsRequest: _TypeAlias = EndAcquisitionsRequest  # noqa: Y015
+
+@_typing.final
+class EndAcquisitionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    error_message: _builtins.str
+    record_count: _builtins.int
+    """Acquired records in the range that were ended, or would be."""
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        record_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "record_count", b"record_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndAcquisitionsResponse: _TypeAlias = EndAcquisitionsResponse  # noqa: Y015
 
 @_typing.final
 class TransferPartitionRequest(_message.Message):
