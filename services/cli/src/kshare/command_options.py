@@ -52,6 +52,26 @@ Processes = Annotated[
         help="Processes for all nodes: 1, or N, one for each node, which is also what auto does.",
     ),
 ]
+ConsoleListen = Annotated[
+    str | None,
+    typer.Option("--console", metavar="HOST:PORT", help="Serves the web console there, such as 127.0.0.1:8080."),
+]
+ConsoleAdmin = Annotated[
+    bool,
+    typer.Option(
+        "--console-admin", help="Allow release, reject, redrive, drain and altering of group configs in the console."
+    ),
+]
+ConsoleClientConfig = Annotated[
+    Path | None,
+    typer.Option(help="How the console connects to a listener with TLS: a file as --command-config, without a user."),
+]
+MetricsListen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Serves /metrics: each process at the next port; a single port with one process."
+    ),
+]
 SingleProcess = Annotated[bool, typer.Option("--single-process", help="The same as --processes 1.")]
 
 

@@ -20,9 +20,13 @@ from kshare.command_options import (
     AsJson,
     Bootstrap,
     CommandConfig,
+    ConsoleAdmin,
+    ConsoleClientConfig,
+    ConsoleListen,
     Coordinator,
     DataDir,
     Interval,
+    MetricsListen,
     Output,
     Processes,
     SingleProcess,
@@ -82,16 +86,14 @@ def up(
     advertised: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The address in metadata responses, if not --listen.")
     ] = None,
-    metrics_listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Serves /metrics: each process at the next port; a single port with one process.",
-        ),
-    ] = None,
+    metrics_listen: MetricsListen = None,
+    console: ConsoleListen = None,
+    console_admin: ConsoleAdmin = False,
+    console_client_config: ConsoleClientConfig = None,
 ) -> None:
     """Starts all roles on this machine and keeps them running until Ctrl-C."""
     from kshare.up.command import UpOptions, run_up
+    from kshare.up.web_console import console_options
 
     run_up(
         UpOptions(
@@ -102,6 +104,7 @@ def up(
             processes=chosen_processes(processes, single_process),
             config_file=config,
             metrics_listen=metrics_listen,
+            web_console=console_options(console, console_admin, console_client_config),
         )
     )
 
@@ -141,13 +144,10 @@ def attach(
     ] = None,
     processes: Processes = AUTO,
     single_process: SingleProcess = False,
-    metrics_listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Serves /metrics: each process at the next port; a single port with one process.",
-        ),
-    ] = None,
+    metrics_listen: MetricsListen = None,
+    console: ConsoleListen = None,
+    console_admin: ConsoleAdmin = False,
+    console_client_config: ConsoleClientConfig = None,
 ) -> None:
     """Serves share groups on the topics of an existing Kafka cluster, which keeps all data.
 
@@ -161,6 +161,7 @@ def attach(
         can_work = check_cluster(ExaminedCluster(bootstrap, config), stdout_console())
     else:
         from kshare.attach.command import AttachOptions, run_attach
+        from kshare.up.web_console import console_options
 
         options = AttachOptions(
             bootstrap=bootstrap,
@@ -172,6 +173,7 @@ def attach(
             mode=mode,
             processes=chosen_processes(processes, single_process),
             metrics_listen=metrics_listen,
+            web_console=console_options(console, console_admin, console_client_config),
         )
         can_work = run_attach(options)
     if not can_work:

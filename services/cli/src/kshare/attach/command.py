@@ -14,6 +14,7 @@ from pathlib import Path
 from kshare.command_options import ATTACHED
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.command import UpOptions, load_configs, run_up
+from kshare.up.web_console import ConsoleOptions
 from kshare_servicekit.existing_cluster import BOOTSTRAP_SERVERS, ENGINE, KAFKA, METADATA_STORE
 
 MODE = "kshare.upstream.mode"
@@ -36,6 +37,7 @@ class AttachOptions:
     """None: that of the configuration."""
     processes: str
     metrics_listen: str | None
+    web_console: ConsoleOptions | None = None
 
 
 def run_attach(options: AttachOptions) -> bool:
@@ -66,6 +68,7 @@ def run_attach(options: AttachOptions) -> bool:
                 processes=options.processes,
                 config_file=_written_configs(options, Path(folder)),
                 metrics_listen=options.metrics_listen,
+                web_console=options.web_console,
                 default_listen=ATTACHED,
             ),
             examine,

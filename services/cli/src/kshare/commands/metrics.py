@@ -34,6 +34,7 @@ rate(kshare_gateway_cache_miss_bytes_total[5m]))`. Health of all nodes: `min(ksh
 def description() -> str:
     """The document, with a line break at its end."""
     # Imported here since it loads every role, which other commands do not need.
+    from kshare_console import metrics as console
     from kshare_coordinator import metrics as coordinator
     from kshare_gateway import metrics as gateway
     from kshare_leader import metric_families as leader
@@ -56,6 +57,7 @@ def description() -> str:
                 coordinator.FAMILIES,
             ),
             Chapter("Gateways", "Clients of the Kafka protocol.", gateway.FAMILIES),
+            Chapter("Consoles", "Browsers of the web console.", console.FAMILIES),
             *_pipeline_chapter(),
             Chapter("Every process", "Health, the event loop, and calls between roles.", process_metrics.FAMILIES),
         ],

@@ -38,6 +38,7 @@ from kshare.up.plan import (
     plan_cluster,
 )
 from kshare.up.role_processes import RoleProcesses
+from kshare.up.web_console import ConsoleOptions, WebConsole
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.scheduling import ask_for_short_slices
@@ -67,6 +68,7 @@ class UpOptions:
     config_file: Path | None
     metrics_listen: str | None = None
     default_listen: str = LOCAL
+    web_console: ConsoleOptions | None = None
 
 
 Examine = Callable[[], Awaitable[bool]]
@@ -112,6 +114,9 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
             for warning in [*warnings, *_stores_left_out(directory, plan, configs)]:
                 console.write(f"warning: {warning}")
             prepare = _preparation(configs, examine, console)
+            web_console = None
+            if options.web_console is not None:
+                web_console = WebConsole(options.web_console, directory, plan, configs, console.write)
             if one_process:
                 if prepare is not None:
                     asyncio.run(_completed(prepare))
@@ -122,10 +127,11 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
                 keep_large_buffers()
                 collect_garbage_rarely()
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    runner.run(_run(options, plan, SingleProcess(directory, plan, configs, memory_budget), console))
+                    single = SingleProcess(directory, plan, configs, memory_budget)
+                    runner.run(_run(options, plan, single, console, web_console))
             else:
                 processes = RoleProcesses(directory, plan, console.write, waits=prepare is not None)
-                asyncio.run(_run(options, plan, processes, console, prepare))
+                asyncio.run(_run(options, plan, processes, console, web_console, prepare))
         except ClusterRefused:
             return False
         finally:
@@ -257,14 +263,19 @@ class Roles(Protocol):
 
 
 async def _run(
-    options: UpOptions, plan: ClusterPlan, roles: Roles, console: Console, prepare: Preparation | None = None
+    options: UpOptions,
+    plan: ClusterPlan,
+    roles: Roles,
+    console: Console,
+    web_console: WebConsole | None,
+    prepare: Preparation | None = None,
 ) -> None:
     """Runs the roles until a signal; they wait for `prepare`."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await roles.start()
-    ready = asyncio.create_task(_get_ready(options, plan, roles, console, prepare))
+    ready = asyncio.create_task(_get_ready(options, plan, roles, console, web_console, prepare))
     is_refused = False
     try:
         await _until_stopped(stop, ready)
@@ -275,6 +286,8 @@ async def _run(
         ready.cancel()
         if not is_refused:
             console.write("stopping")
+        if web_console is not None:
+            await web_console.stop()
         await roles.stop()
         if options.ready_file is not None:
             options.ready_file.unlink(missing_ok=True)
@@ -291,12 +304,22 @@ async def _until_stopped(stop: asyncio.Event, ready: asyncio.Task[None]) -> None
 
 
 async def _get_ready(
-    options: UpOptions, plan: ClusterPlan, roles: Roles, console: Console, prepare: Preparation | None
+    options: UpOptions,
+    plan: ClusterPlan,
+    roles: Roles,
+    console: Console,
+    web_console: WebConsole | None,
+    prepare: Preparation | None,
 ) -> None:
     if prepare is not None:
         await prepare()
     roles.go_on()
-    await _announce(options, plan, console, wait_for=roles.ready_files)
+    if web_console is not None:
+        web_console.start()
+    ready_files = [*roles.ready_files, *([web_console.ready_file] if web_console is not None else [])]
+    await _announce(options, plan, console, wait_for=ready_files)
+    if web_console is not None:
+        console.write(f"the console is at http://{web_console.address()}")
 
 
 async def _announce(options: UpOptions, plan: ClusterPlan, console: Console, *, wait_for: Sequence[Path]) -> None:
