@@ -19,6 +19,9 @@ OPENED_LIMIT_BYTES = 32 * 1024 * 1024
 
 async def record(client: ClusterClient, topic: str, partition: int, offset: int) -> Json:
     """The record; Refusal 404 if the log has none at the offset (compaction, a marker, retention)."""
+    described = await client.topic(topic)
+    if partition not in {each.partition_index for each in described.partitions}:
+        raise not_found(f"topic {topic} has no partition {partition}")
     async with reading(f"reading {topic}-{partition} at offset {offset}"):
         records = await client.log(topic, partition).read(offset, max_bytes=FETCH_BYTES)
     for header, data in whole_batches(records.data):
