@@ -12,7 +12,7 @@ import pytest
 from support.environment.docker import docker, docker_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = ("coordinator", "share-coordinator", "leader", "gateway", "pipeline")
+ROLES = ("coordinator", "share-coordinator", "leader", "gateway", "pipeline", "console")
 ATTACHED = "attached-"
 KEEPERS = ("coordinator", "coordinator-2", "share-coordinator", "leader")
 OVERLAYS = {"alone": (), "etcd": ("deploy/compose/etcd.yml",), "tls": ("deploy/compose/tls.yml",)}
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1_200)
 def resolved(*overlays: str) -> dict[str, Any]:
     files = [word for file in ("docker-compose.yml", *overlays) for word in ("--file", file)]
     environment = {**docker_environment(), "KSHARE_TLS": "/tmp"}
-    everything = ("--profile", "pipeline", "--profile", "kafka", "config", "--format", "json")
+    everything = ("--profile", "pipeline", "--profile", "console", "--profile", "kafka", "config", "--format", "json")
     found: dict[str, Any] = json.loads(docker("compose", *files, *everything, environment=environment))
     return found
 

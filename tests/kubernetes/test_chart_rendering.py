@@ -86,6 +86,9 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("tls.certManager.renewBefore=soon", "does not match pattern"),
         ("tls.secretname=a", "additional properties 'secretname' not allowed"),
         ("pipeline.retentionDays=0", "minimum"),
+        ("console.enabled=true,console.admin=true", "console.admin needs console.clientConfigSecret"),
+        ("console.enabled=true,tls.enabled=true,tls.secretName=a,tls.plaintext=false", "console.bootstrapServers is"),
+        ("console.service.port=0", "minimum"),
         ("pipeline.config.group\\.id=x", "does not match pattern"),
         (
             "pipeline.enabled=true,tls.enabled=true,tls.plaintext=false,tls.secretName=a",

@@ -35,7 +35,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SECRETS = {"root": "root-s3cret", "alice": "alice-s3cret", "bob": "bob-s3cret"}
 RECORDS = 6
 STRIP = "/api/groups/billing/topics/orders/partitions/0"
-ACTIONS = {
+ACTIONS: dict[str, dict[str, object]] = {
     f"{STRIP}/release": {"first_offset": 0, "last_offset": 9},
     f"{STRIP}/reject": {"first_offset": 0, "last_offset": 9},
     "/api/groups/billing/configs": {"configs": {"share.record.lock.duration.ms": "20000"}},

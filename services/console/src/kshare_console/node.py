@@ -112,13 +112,17 @@ class ConsoleNode:
 
 
 def _server_context(settings: ConsoleProcessSettings) -> ssl.SSLContext | None:
-    if settings.console_certificate is None:
+    path = settings.console_certificate
+    if path is None:
         return None
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(settings.console_certificate)
+        if path.is_dir():
+            context.load_cert_chain(path / "tls.crt", path / "tls.key")
+        else:
+            context.load_cert_chain(path)
     except OSError as error:
-        raise SettingsError(f"cannot use the certificate {settings.console_certificate}: {error}") from None
+        raise SettingsError(f"cannot use the certificate {path}: {error}") from None
     return context
 
 

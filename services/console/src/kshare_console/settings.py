@@ -54,7 +54,9 @@ class ConsoleProcessSettings(ProcessSettings):
         default=(),
     )
     console_certificate: Path | None = flag(
-        "A PEM file with certificate and key, to serve HTTPS; default: HTTP.", Path, default=None
+        "A PEM file with certificate and key, or a folder with tls.crt and tls.key, to serve HTTPS; default: HTTP.",
+        Path,
+        default=None,
     )
     connections_limit: int = flag("Open connections of browsers.", whole_number(1, 10_000), default=500)
     streams_limit: int = flag("Open live streams.", whole_number(1, 5_000), default=200)
