@@ -187,7 +187,8 @@ def test_the_api_server_takes_whatever_the_chart_can_render(cluster: Kubernetes)
         cluster.kubectl("wait", "--for", "condition=Established", "--timeout", "30s", "--filename", str(crd))
     for values in sorted((CHART / "ci").glob("*.yaml")):
         rendered = cluster.helm(
-            "template", "strict", str(CHART), "--values", str(values), "--skip-tests", "--kube-version", "1.36.3"
+            *("template", "strict", str(CHART), "--values", str(values), "--set", "image.registry=kshare"),
+            *("--skip-tests", "--kube-version", "1.36.3"),
         )
         rendered = "\n---\n".join(part for part in rendered.split("\n---\n") if OF_CERT_MANAGER not in part)
         arguments = ("--dry-run=server", "--validate=strict", "--filename", "-")

@@ -14,6 +14,7 @@ from support.environment.prometheus import binary
 
 def rendered(*values: str, template: str = "", release: str = "queues", namespace: str = "default") -> str:
     command = ["helm", "template", release, str(CHART), "--kube-version", "1.36.3", "--namespace", namespace]
+    command += ["--set", "image.registry=kshare"]
     command += [word for value in values for word in ("--set", value)]
     if template:
         command += ["--show-only", f"templates/{template}.yaml"]

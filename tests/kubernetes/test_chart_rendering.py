@@ -11,6 +11,7 @@ import pytest
 from support.clusters.kubernetes import CHART, helm_environment, run
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+REGISTRY = ("--set", "image.registry=kshare")
 VALUES = {"defaults": None, **{path.stem: path for path in sorted((CHART / "ci").glob("*.yaml"))}}
 
 
@@ -21,7 +22,7 @@ def environment() -> dict[str, str]:
 
 def arguments(name: str) -> list[str]:
     path = VALUES[name]
-    return [] if path is None else ["--values", str(path)]
+    return [*REGISTRY] if path is None else ["--values", str(path), *REGISTRY]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -43,6 +44,26 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
+        ("image.registry=", "image.registry is needed: there is no public registry with kshare's images yet"),
+        ("gateway.external.type=perGateway", "gateway.external.host is needed"),
+        (
+            "gateway.external.type=perGateway,gateway.external.hosts={a}",
+            "gateway.external.hosts has 1 hosts for 2 gateways",
+        ),
+        (
+            "gateway.external.type=perGateway,gateway.external.host=h,gateway.external.perGatewayService=LoadBalancer",
+            "or {ordinal} in gateway.external.host, is needed",
+        ),
+        (
+            "gateway.external.type=nodePort,gateway.external.host=h,gateway.external.sourceRanges={10.0.0.0/8}",
+            "gateway.external.sourceRanges needs a load balancer",
+        ),
+        (
+            "gateway.external.type=nodePort,gateway.external.host=h,gateway.external.protocol=SASL_SSL",
+            "gateway.external.protocol=SASL_SSL needs tls.enabled",
+        ),
+        ("gateway.external.host=$(reboot)", "does not match pattern"),
+        ("leader.storage.retention.whenScaled=Keep", "value must be one of"),
         ("gateway.replica=2", "additional properties 'replica' not allowed"),
         ("gateway.replicas=0", "minimum"),
         ("gateway.external.type=ingress", "value must be one of"),
@@ -97,7 +118,7 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
     ],
 )
 def test_values_that_are_refused(environment: dict[str, str], value: str, problem: str) -> None:
-    command = ["helm", "template", "queues", str(CHART), "--kube-version", "1.36.3", "--set", value]
+    command = ["helm", "template", "queues", str(CHART), "--kube-version", "1.36.3", *REGISTRY, "--set", value]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode != 0
     assert problem in result.stderr

@@ -25,10 +25,38 @@ app.kubernetes.io/component: {{ .role }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of a pod; a dict with root, role and values. */}}
+{{- define "kshare.podLabels" -}}
+{{ include "kshare.labels" . }}
+{{- with .values.podLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "kshare.image" -}}
-{{ .root.Values.image.registry }}/{{ .role }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- $problem := "image.registry is needed: there is no public registry with kshare's images yet. Build them (deploy/images), push them, and give where they are, as in --set image.registry=registry.example.com/kshare" -}}
+{{ required $problem .root.Values.image.registry }}/{{ .role }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{/* "true" where pods have IPv6 addresses, alone or beside those of IPv4. Else empty. */}}
+{{- define "kshare.hasIpv6" -}}
+{{- $network := .Values.network -}}
+{{- if or (has "IPv6" $network.ipFamilies) (has $network.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack")) }}true{{ end -}}
+{{- end -}}
+
+{{/* The address families of a Service. */}}
+{{- define "kshare.ipFamilies" -}}
+{{- with .Values.network.ipFamilyPolicy -}}
+ipFamilyPolicy: {{ . }}
+{{ end -}}
+{{- with .Values.network.ipFamilies -}}
+ipFamilies: {{ toJson . }}
+{{- end -}}
 {{- end -}}
 
 {{- define "kshare.serviceAccountName" -}}
@@ -117,6 +145,9 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .values.priorityClassName | default .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -139,9 +170,21 @@ affinity:
             matchLabels:
               {{- include "kshare.selector" . | nindent 14 }}
 {{- end }}
-{{- with .root.Values.spread.topologyKeys }}
+{{- if .values.topologySpreadConstraints }}
 topologySpreadConstraints:
-  {{- range . }}
+  {{- range .values.topologySpreadConstraints }}
+  - {{- toYaml (omit . "labelSelector") | nindent 4 }}
+    labelSelector:
+      {{- if .labelSelector }}
+      {{- toYaml .labelSelector | nindent 6 }}
+      {{- else }}
+      matchLabels:
+        {{- include "kshare.selector" $ | nindent 8 }}
+      {{- end }}
+  {{- end }}
+{{- else if .root.Values.spread.topologyKeys }}
+topologySpreadConstraints:
+  {{- range .root.Values.spread.topologyKeys }}
   - maxSkew: 1
     topologyKey: {{ . }}
     whenUnsatisfiable: ScheduleAnyway
@@ -152,10 +195,16 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{/* Of a container; of the chart's root. */}}
 {{- define "kshare.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{ toYaml .Values.containerSecurityContext }}
+{{- end -}}
+
+{{/* Further variables of a container, those of all roles first; a dict with root and values. */}}
+{{- define "kshare.extraEnvironment" -}}
+{{- with concat .root.Values.extraEnv (.values.extraEnv | default list) -}}
+{{ toYaml . }}
+{{- end -}}
 {{- end -}}
 
 {{- define "kshare.environment" -}}
@@ -168,10 +217,22 @@ capabilities: {drop: [ALL]}
 {{- end }}
 - {name: KSHARE_LOG_FORMAT, value: {{ .root.Values.logs.format }}}
 - {name: KSHARE_LOG_LEVEL, value: {{ .root.Values.logs.level }}}
+{{- if include "kshare.hasIpv6" .root }}
+- {name: KSHARE_LISTEN, value: "[::]:9190"}
+- {name: KSHARE_OPERATIONS_LISTEN, value: "[::]:9191"}
+- {name: KSHARE_METRICS_LISTEN, value: "[::]:9464"}
+{{- end }}
 - {name: KSHARE_COORDINATOR_ADDRESS, value: {{ include "kshare.coordinatorAddresses" .root | quote }}}
 {{- with .root.Values.tracing.endpoint }}
 - {name: KSHARE_TRACE_ENDPOINT, value: {{ . | quote }}}
 - {name: KSHARE_TRACE_RATIO, value: {{ $.root.Values.tracing.ratio | quote }}}
+{{- with $.root.Values.tracing.caSecret }}
+- {name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /etc/kshare-tracing/ca.crt}
+{{- end }}
+{{- with $.root.Values.tracing.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -197,9 +258,13 @@ livenessProbe:
   failureThreshold: 6
 {{- end -}}
 
-{{/* How long 95 of 100 state writes take, as leaders see them; 0 while there are none. */}}
+{{/*
+How long 95 of 100 state writes take, as leaders see them; 0 while they write none. Without samples of leaders, as while
+Prometheus does not reach them, it has no value, and an autoscaler changes nothing.
+*/}}
 {{- define "kshare.stateWriteSecondsQuery" -}}
-histogram_quantile(0.95, sum by (le) (rate(kshare_rpc_client_call_duration_seconds_bucket{namespace={{ .Release.Namespace | quote }},release={{ .Release.Name | quote }},service="ShareCoordinator",method="WriteShareGroupState"}[2m]))) > 0 or vector(0)
+{{- $selector := printf "namespace=%q,release=%q,service=\"ShareCoordinator\",method=\"WriteShareGroupState\"" .Release.Namespace .Release.Name -}}
+histogram_quantile(0.95, sum by (le) (rate(kshare_rpc_client_call_duration_seconds_bucket{ {{- $selector -}} }[2m]))) > 0 or 0 * sum(kshare_rpc_client_call_duration_seconds_count{ {{- $selector -}} })
 {{- end -}}
 
 {{/* State partitions move with each step: one pod at a time, and down only after a while. */}}
@@ -223,6 +288,9 @@ authenticationRef: {name: {{ . }}}
 {{- if .root.Values.configSecret -}}
 - {name: config-secret, mountPath: /etc/kshare-secret, readOnly: true}
 {{ end -}}
+{{- if and .root.Values.tracing.endpoint .root.Values.tracing.caSecret -}}
+- {name: tracing, mountPath: /etc/kshare-tracing, readOnly: true}
+{{ end -}}
 {{- if and (include "kshare.hasUpstream" .root) .root.Values.engine.kafka.configSecret -}}
 - {name: upstream, mountPath: /etc/kshare-upstream, readOnly: true}
 {{ end -}}
@@ -240,6 +308,9 @@ authenticationRef: {name: {{ . }}}
 {{- define "kshare.secretVolumes" -}}
 {{- with .root.Values.configSecret -}}
 - {name: config-secret, secret: {secretName: {{ . }}}}
+{{ end -}}
+{{- if and .root.Values.tracing.endpoint .root.Values.tracing.caSecret -}}
+- {name: tracing, secret: {secretName: {{ .root.Values.tracing.caSecret }}}}
 {{ end -}}
 {{- if and (include "kshare.hasUpstream" .root) .root.Values.engine.kafka.configSecret -}}
 - {name: upstream, secret: {secretName: {{ .root.Values.engine.kafka.configSecret }}, defaultMode: 0440}}
@@ -277,14 +348,111 @@ authenticationRef: {name: {{ . }}}
 {{- end -}}
 {{- end -}}
 
-{{/* What a gateway's process is told of its listeners with TLS. */}}
-{{- define "kshare.listeners" -}}
-{{ if .Values.tls.plaintext }}PLAINTEXT://0.0.0.0:9092,{{ end }}SSL://0.0.0.0:9093
+{{/*
+"true" where gateways have a listener of their own for clients outside of the cluster. Else empty: there are none, or a
+gateway has a port for each broker (mode=proxy), of one listener only.
+*/}}
+{{- define "kshare.hasOutside" -}}
+{{- if and (ne .Values.gateway.external.type "none") (not (include "kshare.isProxy" .)) }}true{{ end -}}
 {{- end -}}
 
-{{/* What clients are told; a dict with root and sslAddress, where those of the SSL listener connect. */}}
+{{/* "true" where gateways have a listener without TLS for clients inside. Else empty. */}}
+{{- define "kshare.hasPlaintext" -}}
+{{- if or (not .Values.tls.enabled) .Values.tls.plaintext }}true{{ end -}}
+{{- end -}}
+
+{{/* Where a gateway's process listens. */}}
+{{- define "kshare.listeners" -}}
+{{- $host := empty (include "kshare.hasIpv6" .) | ternary "0.0.0.0" "" -}}
+{{- $found := list -}}
+{{- if include "kshare.hasPlaintext" . -}}{{- $found = append $found (printf "PLAINTEXT://%s:9092" $host) -}}{{- end -}}
+{{- if .Values.tls.enabled -}}{{- $found = append $found (printf "SSL://%s:9093" $host) -}}{{- end -}}
+{{- if include "kshare.hasOutside" . -}}{{- $found = append $found (printf "EXTERNAL://%s:9094" $host) -}}{{- end -}}
+{{- join "," $found -}}
+{{- end -}}
+
+{{/*
+What clients of each listener are told; a dict with root and outside, the address for those outside of the cluster. Inside
+it is the pod's own address, and with TLS the name of the Service, which is in the certificate.
+*/}}
 {{- define "kshare.advertisedListeners" -}}
-{{ if .root.Values.tls.plaintext }}PLAINTEXT://$(POD_IP):9092,{{ end }}SSL://{{ .sslAddress }}
+{{- $values := .root.Values -}}
+{{- $isProxyOutside := and (ne (include "kshare.isProxy" .root) "") (ne $values.gateway.external.type "none") -}}
+{{- $found := list -}}
+{{- if include "kshare.hasPlaintext" .root -}}
+{{- $found = append $found (printf "PLAINTEXT://%s" ($isProxyOutside | ternary .outside "$(POD_IP):9092")) -}}
+{{- end -}}
+{{- if $values.tls.enabled -}}
+{{- $service := printf "%s-gateway.%s.svc:9093" (include "kshare.fullname" .root) .root.Release.Namespace -}}
+{{- $found = append $found (printf "SSL://%s" ($isProxyOutside | ternary .outside $service)) -}}
+{{- end -}}
+{{- if include "kshare.hasOutside" .root -}}{{- $found = append $found (printf "EXTERNAL://%s" .outside) -}}{{- end -}}
+{{- join "," $found -}}
+{{- end -}}
+
+{{/* An address as it stands before a port: of IPv6 in brackets. */}}
+{{- define "kshare.hostBeforePort" -}}
+{{- if and (contains ":" .) (not (hasPrefix "[" .)) -}}[{{ . }}]{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{/* The config listener.security.protocol.map, with the listener for clients outside of the cluster. */}}
+{{- define "kshare.protocolMap" -}}
+{{- $map := index .Values.config "listener.security.protocol.map" | default "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL" -}}
+{{- $inside := .Values.tls.enabled | ternary "SSL" "PLAINTEXT" -}}
+{{- $given := regexFind (printf "(?i)(^|,)\\s*%s\\s*:\\s*[A-Z_]+" $inside) $map | splitList ":" | last | trim | upper | default $inside -}}
+{{- $protocol := .Values.gateway.external.protocol | default $given -}}
+{{- if and (hasSuffix "SSL" $protocol) (not .Values.tls.enabled) -}}
+{{- fail (printf "gateway.external.protocol=%s needs tls.enabled: gateways have no certificate" $protocol) -}}
+{{- end -}}
+{{- regexMatch "(?i)(^|,)\\s*EXTERNAL\\s*:" $map | ternary $map (printf "%s,EXTERNAL:%s" $map $protocol) -}}
+{{- end -}}
+
+{{/* The hosts that clients outside are told: one for each gateway with perGateway, else one; a list in JSON. */}}
+{{- define "kshare.outsideHosts" -}}
+{{- $external := .Values.gateway.external -}}
+{{- if eq $external.type "none" -}}
+[]
+{{- else if ne $external.type "perGateway" -}}
+{{- list (required "gateway.external.host is needed: what clients outside are told to connect to" $external.host) | toJson -}}
+{{- else if $external.hosts -}}
+{{- if lt (len $external.hosts) (int .Values.gateway.replicas) -}}
+{{- fail (printf "gateway.external.hosts has %d hosts for %d gateways: each gateway needs one" (len $external.hosts) (int .Values.gateway.replicas)) -}}
+{{- end -}}
+{{- $external.hosts | toJson -}}
+{{- else -}}
+{{- $host := required "gateway.external.host is needed: what clients outside are told to connect to" $external.host -}}
+{{- if and (eq $external.perGatewayService "LoadBalancer") (not (contains "{ordinal}" $host)) (gt (int .Values.gateway.replicas) 1) -}}
+{{- fail "gateway.external.hosts, or {ordinal} in gateway.external.host, is needed with perGatewayService=LoadBalancer: each gateway has an address of its own" -}}
+{{- end -}}
+{{- $hosts := list -}}
+{{- range $ordinal := until (int .Values.gateway.replicas) -}}
+{{- $hosts = append $hosts (replace "{ordinal}" (toString $ordinal) $host) -}}
+{{- end -}}
+{{- $hosts | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fields of a Service for clients outside, from its type on; a dict with root and type. */}}
+{{- define "kshare.outsideService" -}}
+{{- $external := .root.Values.gateway.external -}}
+type: {{ .type }}
+{{- with include "kshare.ipFamilies" .root }}
+{{ . | trim }}
+{{- end }}
+{{- with $external.trafficPolicy }}
+externalTrafficPolicy: {{ . }}
+{{- end }}
+{{- if eq .type "LoadBalancer" }}
+{{- with $external.loadBalancerClass }}
+loadBalancerClass: {{ . }}
+{{- end }}
+{{- with $external.sourceRanges }}
+loadBalancerSourceRanges:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- else if $external.sourceRanges }}
+{{- fail "gateway.external.sourceRanges needs a load balancer (type=loadBalancer, or perGatewayService=LoadBalancer): for node ports use networkPolicy.clients" }}
+{{- end }}
 {{- end -}}
 
 {{/* Ports of a gateway that clients inside of the cluster connect to; a list of Service ports. */}}
@@ -298,17 +466,44 @@ authenticationRef: {name: {{ . }}}
 {{- end -}}
 
 {{/*
-How many pods a workload has; a dict with root, kind, name, values and isScaled. What an autoscaler scales keeps the number
-that it has: left out, an upgrade that switches the autoscaler on would take the field away, and Kubernetes would make it 1.
+How many pods a workload has; a dict with root, kind, name, values, isScaled and keeps. What an autoscaler scales keeps the
+number that it has: left out, an upgrade that switches the autoscaler on would take the field away, and Kubernetes would make
+it 1. With `keeps` (keepReplicas) so does what someone scaled by hand; the value counts for the first installation.
 */}}
 {{- define "kshare.replicas" -}}
-{{- if not .isScaled -}}
+{{- $found := dict -}}
+{{- if or .isScaled .keeps -}}
+{{- $found = lookup "apps/v1" .kind .root.Release.Namespace .name -}}
+{{- end -}}
+{{- if $found -}}
+replicas: {{ $found.spec.replicas }}
+{{- else if not .isScaled -}}
 replicas: {{ .values.replicas }}
-{{- else -}}
-{{- with lookup "apps/v1" .kind .root.Release.Namespace .name -}}
-replicas: {{ .spec.replicas }}
 {{- end -}}
 {{- end -}}
+
+{{/* A StatefulSet's volumes; a dict with root, role, values. */}}
+{{- define "kshare.volumeClaims" -}}
+{{- $retention := .values.storage.retention -}}
+{{- if or (ne $retention.whenDeleted "Retain") (ne $retention.whenScaled "Retain") }}
+persistentVolumeClaimRetentionPolicy: {whenDeleted: {{ $retention.whenDeleted }}, whenScaled: {{ $retention.whenScaled }}}
+{{- end }}
+volumeClaimTemplates:
+  - metadata:
+      name: data
+      labels:
+        {{- include "kshare.selector" . | nindent 8 }}
+      {{- with .values.storage.annotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      accessModes: [ReadWriteOnce]
+      {{- with .values.storage.className }}
+      storageClassName: {{ . }}
+      {{- end }}
+      resources:
+        requests: {storage: {{ .values.storage.size }}}
 {{- end -}}
 
 {{/*
@@ -329,6 +524,9 @@ metadata:
     {{- include "kshare.labels" . | nindent 4 }}
 spec:
   clusterIP: None
+  {{- with include "kshare.ipFamilies" .root }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
   # Roles resolve each other before they are ready: the coordinator starts alone, and the others wait for it.
   publishNotReadyAddresses: true
   selector:
@@ -343,11 +541,15 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "kshare.labels" . | nindent 4 }}
+  {{- with .values.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
   {{- if not $isDisposable }}
   serviceName: {{ $name }}
   {{- end }}
-  {{- with include "kshare.replicas" (dict "root" .root "kind" $kind "name" $name "values" .values "isScaled" .isScaled) }}
+  {{- with include "kshare.replicas" (dict "root" .root "kind" $kind "name" $name "values" .values "isScaled" .isScaled "keeps" (and .root.Values.keepReplicas (ne .role "coordinator"))) }}
   {{- . | nindent 2 }}
   {{- end }}
   {{- if $isDisposable }}
@@ -363,7 +565,7 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "kshare.labels" . | nindent 8 }}
+        {{- include "kshare.podLabels" . | nindent 8 }}
       annotations:
         checksum/config: {{ include (print .root.Template.BasePath "/configmap.yaml") .root | sha256sum }}
         {{- with .values.podAnnotations }}
@@ -376,7 +578,7 @@ spec:
           image: {{ include "kshare.image" . }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           securityContext:
-            {{- include "kshare.securityContext" . | nindent 12 }}
+            {{- include "kshare.securityContext" .root | nindent 12 }}
           env:
             {{- include "kshare.environment" . | nindent 12 }}
             - name: POD_NAME
@@ -393,6 +595,9 @@ spec:
             {{- end }}
             {{- if $drains }}
             - {name: KSHARE_SCALE_DOWN_TIMEOUT_S, value: "{{ sub .values.terminationGracePeriodSeconds 30 }}"}
+            {{- end }}
+            {{- with include "kshare.extraEnvironment" . }}
+            {{- . | nindent 12 }}
             {{- end }}
           ports:
             - {name: grpc, containerPort: 9190}
@@ -424,17 +629,6 @@ spec:
         - name: tmp
           emptyDir: {sizeLimit: 64Mi}
   {{- if not $isDisposable }}
-  volumeClaimTemplates:
-    - metadata:
-        name: data
-        labels:
-          {{- include "kshare.selector" . | nindent 10 }}
-      spec:
-        accessModes: [ReadWriteOnce]
-        {{- with .values.storage.className }}
-        storageClassName: {{ . }}
-        {{- end }}
-        resources:
-          requests: {storage: {{ .values.storage.size }}}
+  {{- include "kshare.volumeClaims" . | trim | nindent 2 }}
   {{- end }}
 {{- end -}}
