@@ -56,6 +56,7 @@ class KshareCluster:
         *,
         single_process: bool = False,
         port: int | None = None,
+        host: str = "127.0.0.1",
         variables: dict[str, str] | None = None,
         options: Sequence[str] = (),
         command: Path = COMMAND,
@@ -74,7 +75,7 @@ class KshareCluster:
         self.folder = folder
         self._variables = variables or {}
         self.port = port or free_port()
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.bootstrap = f"{host}:{self.port}"
         self.ready_file = folder / "ready"
         self.log = folder / "kshare-up.log"
         self._settings = settings or {}

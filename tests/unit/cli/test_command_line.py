@@ -167,7 +167,7 @@ def test_h_is_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 def test_each_command_of_a_cluster_prints_json_where_it_is_asked_to() -> None:
     without = {"up", "attach", "demo", "metrics", "audit", "redrive", "report"}
-    on_files = {"state backup", "state verify", "state export", "state import"}
+    on_files = {"backup", "restore", "state backup", "state verify", "state export", "state import"}
     tree = tree_of(get_command(app))
     leaves = {name: one for name, one in leaves_of(tree).items() if name not in without | on_files}
     assert len(leaves) > 15

@@ -18,9 +18,9 @@ from kshare_rpc.generated.methods import BACKUP_STATE
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore, Write
 from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.store_backups import BACKUPS_LIMIT
 from kshare_runtime.store_files import examine
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
-from kshare_share_coordinator.maintenance.backup import BACKUPS_LIMIT
 from kshare_share_coordinator.maintenance.opening import open_state_store
 from kshare_share_coordinator.maintenance.verification import verify
 from kshare_share_coordinator.state_store import family_of

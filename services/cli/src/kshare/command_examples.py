@@ -40,6 +40,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("kshare report --data-dir history --output report.html",),
     "migrate": ("kshare migrate --from OLD:9092 --to BROKER:9092 --dry-run",),
     "detach": ("kshare detach --from HOST:19092 --to BROKER:9092 --group billing --dry-run",),
+    "backup": ("kshare backup backups/monday --data-dir data",),
+    "restore": (
+        "kshare restore backups/monday --data-dir data-2 --dry-run",
+        "kshare restore backups/monday --data-dir data --only leader-2",
+    ),
     "topics create": (
         "kshare topics create orders --partitions 3",
         "kshare topics create dlq.billing --config errors.deadletterqueue.group.enable=true",

@@ -36,6 +36,8 @@ PLACES = {
     "redrive": Place("kshare.commands.redrive", "redrive"),
     "report": Place("kshare.commands.report", "report"),
     "migrate": Place("kshare.migrate.command_line", "migrate"),
+    "backup": Place("kshare.backup.command_line", "backup"),
+    "restore": Place("kshare.backup.command_line", "restore"),
     "detach": Place("kshare.detach.command_line", "detach"),
     "topics": Place("kshare.commands.topics_command_line", "topics_app"),
     "groups": Place("kshare.commands.groups.command_line", "groups_app"),

@@ -26,6 +26,7 @@ from kshare_coordinator.consumer_group_timers import ConsumerGroupTimers
 from kshare_coordinator.core import Core
 from kshare_coordinator.deadlines import Deadlines
 from kshare_coordinator.group_state import GroupStateKeeper
+from kshare_coordinator.handlers.back_up import BackUpHandler
 from kshare_coordinator.handlers.catalog import CatalogHandlers
 from kshare_coordinator.handlers.classic_groups import ClassicGroupHandlers
 from kshare_coordinator.handlers.consumer_groups import ConsumerGroupHandlers
@@ -412,6 +413,7 @@ class CoordinatorNode:
             producer_ids,
             transactions,
             security,
+            BackUpHandler(lambda: self._own_store),
         )
         return Service(
             methods.COORDINATOR,

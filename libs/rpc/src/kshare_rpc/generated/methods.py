@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kshare_rpc.generated.kshare.v1 import common_pb2
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1 import security_pb2
@@ -58,6 +59,7 @@ DESCRIBE_GROUPS = Method(COORDINATOR, "DescribeGroups", coordinator_pb2.Describe
 DELETE_GROUPS = Method(COORDINATOR, "DeleteGroups", coordinator_pb2.DeleteGroupsRequest, coordinator_pb2.DeleteGroupsResponse, callers=("gateway",))
 OFFSET_DELETE = Method(COORDINATOR, "OffsetDelete", coordinator_pb2.OffsetDeleteRequest, coordinator_pb2.OffsetDeleteResponse, callers=("gateway",))
 COMPLETE_TRANSACTION_OFFSETS = Method(COORDINATOR, "CompleteTransactionOffsets", coordinator_pb2.CompleteTransactionOffsetsRequest, coordinator_pb2.CompleteTransactionOffsetsResponse, callers=("coordinator",))
+BACK_UP_COORDINATOR = Method(COORDINATOR, "BackUpCoordinator", common_pb2.BackUpStoreRequest, common_pb2.BackUpStoreResponse, is_audited=True, callers=("administrator",))
 
 PRODUCE = Method(LEADER, "Produce", leader_pb2.ProduceRequest, leader_pb2.ProduceResponse, has_payload=True, callers=("gateway",))
 FETCH = Method(LEADER, "Fetch", leader_pb2.FetchRequest, leader_pb2.FetchResponse, has_payload=True, has_long_answer=True, callers=("gateway",))
@@ -75,6 +77,7 @@ DESCRIBE_PRODUCERS = Method(LEADER, "DescribeProducers", leader_pb2.DescribeProd
 DESCRIBE_LOG_DIRS = Method(LEADER, "DescribeLogDirs", leader_pb2.DescribeLogDirsRequest, leader_pb2.DescribeLogDirsResponse, callers=("gateway",))
 APPEND_DEAD_LETTERS = Method(LEADER, "AppendDeadLetters", leader_pb2.AppendDeadLettersRequest, leader_pb2.AppendDeadLettersResponse, has_payload=True, callers=("leader",))
 TRANSFER_PARTITION = Method(LEADER, "TransferPartition", leader_pb2.TransferPartitionRequest, leader_pb2.TransferPartitionResponse, has_payload=True, callers=("leader",))
+BACK_UP_LEADER = Method(LEADER, "BackUpLeader", common_pb2.BackUpStoreRequest, common_pb2.BackUpStoreResponse, is_audited=True, callers=("administrator",))
 
 INITIALIZE_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "InitializeShareGroupState", share_coordinator_pb2.InitializeShareGroupStateRequest, share_coordinator_pb2.InitializeShareGroupStateResponse, callers=("coordinator", "gateway"))
 READ_SHARE_GROUP_STATE = Method(SHARE_COORDINATOR, "ReadShareGroupState", share_coordinator_pb2.ReadShareGroupStateRequest, share_coordinator_pb2.ReadShareGroupStateResponse, callers=("leader", "gateway"))

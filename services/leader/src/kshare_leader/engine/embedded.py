@@ -12,6 +12,7 @@ from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.engine.history import ENABLE, NodeHistory
 from kshare_leader.engine.port import EngineSurroundings
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
+from kshare_leader.handlers.back_up import BackUpHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
 from kshare_leader.handlers.describe_log_dirs import DescribeLogDirsHandler
 from kshare_leader.handlers.describe_producers import DescribeProducersHandler
@@ -152,6 +153,7 @@ class EmbeddedEngine:
             DescribeProducersHandler(self.logs),
             DescribeLogDirsHandler(self.logs),
             TransferPartitionHandler(self._sender),
+            BackUpHandler(self.store),
             self._receiver,
         )
 

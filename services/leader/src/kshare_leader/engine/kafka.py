@@ -15,6 +15,7 @@ from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import RememberedDeadLetters
 from kshare_leader.engine.history import ENABLE, NodeHistory
 from kshare_leader.engine.port import EngineSurroundings
+from kshare_leader.handlers.back_up import BackUpHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.history.cluster_target import ClusterHistoryTarget
@@ -94,7 +95,7 @@ class KafkaEngine:
         self.logs.start()
 
     def handlers(self) -> Sequence[object]:
-        return (FetchHandler(self.logs, self._node.metrics), ListOffsetsHandler(self.logs))
+        return (FetchHandler(self.logs, self._node.metrics), ListOffsetsHandler(self.logs), BackUpHandler(None))
 
     def highest_leader_epoch(self) -> int:
         """No epoch is stored here; the share coordinators report those of the states."""

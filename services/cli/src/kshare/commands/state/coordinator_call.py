@@ -39,10 +39,11 @@ def coordinators_at(address: Address) -> list[Address]:
     return [address, *(address.others if isinstance(address, CoordinatorAddress) else ())]
 
 
-def call_one(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
-    """The response of one coordinator."""
-    (answer,) = call_each([address], method, request)
-    return answer
+def call_one(
+    address: Address, method: Method[Request, Response], request: Request, *, timeout_ms: int = CALL_TIMEOUT_MS
+) -> Response | CallFailed:
+    """The response of one node."""
+    return asyncio.run(_call(address, method, request, timeout_ms))
 
 
 def call_each(
@@ -51,15 +52,17 @@ def call_each(
     """Each coordinator's response, in the order of the addresses."""
 
     async def all_at_once() -> list[Response | CallFailed]:
-        return await asyncio.gather(*(_call(address, method, request) for address in addresses))
+        return await asyncio.gather(*(_call(address, method, request, CALL_TIMEOUT_MS) for address in addresses))
 
     return asyncio.run(all_at_once())
 
 
-async def _call(address: Address, method: Method[Request, Response], request: Request) -> Response | CallFailed:
+async def _call(
+    address: Address, method: Method[Request, Response], request: Request, timeout_ms: int
+) -> Response | CallFailed:
     channel = role_network(address).connect(str(address))
     try:
-        answer, _ = await channel.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
+        answer, _ = await channel.call(method, request, timeout_ms=timeout_ms)
     except CallFailed as failure:
         return failure
     finally:

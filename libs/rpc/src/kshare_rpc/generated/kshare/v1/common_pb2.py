@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kshare/v1/common.proto\x12\tkshare.v1\"8\n\x0bOffsetRange\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\";\n\x10LeaderIdAndEpoch\x12\x11\n\tleader_id\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\"W\n\x05\x46rame\x12\x15\n\rheader_length\x18\x01 \x01(\x07\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.kshare.v1.FrameHeader\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"\x80\x01\n\x0b\x46rameHeader\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kshare/v1/common.proto\x12\tkshare.v1\"8\n\x0bOffsetRange\x12\x14\n\x0c\x66irst_offset\x18\x01 \x01(\x03\x12\x13\n\x0blast_offset\x18\x02 \x01(\x03\"\"\n\x12\x42\x61\x63kUpStoreRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"S\n\x13\x42\x61\x63kUpStoreResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x11\n\tdirectory\x18\x03 \x01(\t\";\n\x10LeaderIdAndEpoch\x12\x11\n\tleader_id\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\"W\n\x05\x46rame\x12\x15\n\rheader_length\x18\x01 \x01(\x07\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.kshare.v1.FrameHeader\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"\x80\x01\n\x0b\x46rameHeader\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OFFSETRANGE']._serialized_start=37
   _globals['_OFFSETRANGE']._serialized_end=93
-  _globals['_LEADERIDANDEPOCH']._serialized_start=95
-  _globals['_LEADERIDANDEPOCH']._serialized_end=154
-  _globals['_FRAME']._serialized_start=156
-  _globals['_FRAME']._serialized_end=243
-  _globals['_FRAMEHEADER']._serialized_start=246
-  _globals['_FRAMEHEADER']._serialized_end=374
+  _globals['_BACKUPSTOREREQUEST']._serialized_start=95
+  _globals['_BACKUPSTOREREQUEST']._serialized_end=129
+  _globals['_BACKUPSTORERESPONSE']._serialized_start=131
+  _globals['_BACKUPSTORERESPONSE']._serialized_end=214
+  _globals['_LEADERIDANDEPOCH']._serialized_start=216
+  _globals['_LEADERIDANDEPOCH']._serialized_end=275
+  _globals['_FRAME']._serialized_start=277
+  _globals['_FRAME']._serialized_end=364
+  _globals['_FRAMEHEADER']._serialized_start=367
+  _globals['_FRAMEHEADER']._serialized_end=495
 # @@protoc_insertion_point(module_scope)

@@ -46,6 +46,57 @@ class OffsetRange(_message.Message):
 Global___OffsetRange: _TypeAlias = OffsetRange  # noqa: Y015
 
 @_typing.final
+class BackUpStoreRequest(_message.Message):
+    """A copy of a node's store, made while it serves: the directory `backups/<name>` beside the store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Letters, digits, '.', '_' and '-'; no backup of this name may exist."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackUpStoreRequest: _TypeAlias = BackUpStoreRequest  # noqa: Y015
+
+@_typing.final
+class BackUpStoreResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    error_code: _builtins.int
+    """INVALID_REQUEST (42): also where the node has no store on a disk. POLICY_VIOLATION (44): too many backups.
+    KAFKA_STORAGE_ERROR (56).
+    """
+    error_message: _builtins.str
+    directory: _builtins.str
+    """On the node's machine."""
+    def __init__(
+        self,
+        *,
+        error_code: _builtins.int = ...,
+        error_message: _builtins.str = ...,
+        directory: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory", "error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackUpStoreResponse: _TypeAlias = BackUpStoreResponse  # noqa: Y015
+
+@_typing.final
 class LeaderIdAndEpoch(_message.Message):
     """The leader of a partition as clients see it (`LeaderIdAndEpoch` of ShareFetchResponse)."""
 

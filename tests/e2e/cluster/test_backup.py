@@ -1,0 +1,88 @@
+"""A backup of a cluster that serves, and a new cluster made of it, which is reached by IPv6.
+
+The share group goes on as of the backup: what was confirmed before is not delivered again, and what was not is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
+from confluent_kafka.admin import AdminClient
+
+from kshare.backup.create import create_backup
+from kshare.backup.restore import restore_backup
+from kshare.failure import CommandFailed
+from support.clients.administration import create_topic, read_from_earliest
+from support.clients.workload import produce_numbered
+from support.clusters.engines import TestEngine
+from support.clusters.kshare_cluster import KshareCluster
+
+RECORDS = 20
+CONFIRMED_BEFORE = 12
+POLLS = 60
+
+
+def worker(bootstrap: str) -> ShareConsumer:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
+    consumer = ShareConsumer(settings)
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def taken(consumer: ShareConsumer) -> dict[int, Message]:
+    """The records of the next poll that has some, by number."""
+    for _ in range(POLLS):
+        found: dict[int, Message] = {}
+        for message in consumer.poll(1.0):
+            value = message.value()
+            assert message.error() is None and value is not None, message.error()
+            found[int(value[:12])] = message
+        if found:
+            return found
+    raise AssertionError("no records came")
+
+
+def accept(consumer: ShareConsumer, records: dict[int, Message], numbers: range) -> None:
+    for number in numbers:
+        consumer.acknowledge(records[number], AcknowledgeType.ACCEPT)
+    consumer.commit_sync(30.0)
+
+
+def test_a_share_group_goes_on_as_of_the_backup(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    unconfirmed = range(CONFIRMED_BEFORE, RECORDS)
+    with KshareCluster(tmp_path / "old", single_process=True, engine=TestEngine.EMBEDDED) as old:
+        create_topic(old.bootstrap, "orders", 1)
+        read_from_earliest(old.bootstrap, "workers")
+        produce_numbered(old.bootstrap, "orders", range(RECORDS), 1)
+        consumer = worker(old.bootstrap)
+        records = taken(consumer)
+        assert sorted(records) == [*range(RECORDS)]
+        accept(consumer, records, range(CONFIRMED_BEFORE))
+        manifest = create_backup(old.data_dir, backup, print)
+        assert manifest.was_running
+        assert [store.name for store in manifest.stores] == ["coordinator", "share-coordinator", "leader"]
+        accept(consumer, records, unconfirmed)  # after the backup, which does not know it
+        consumer.close()
+        cluster_id = AdminClient({"bootstrap.servers": old.bootstrap}).list_topics(timeout=10).cluster_id
+        with pytest.raises(CommandFailed, match="is in use by another kshare up"):
+            restore_backup(backup, old.data_dir, only=(), cluster_id=None, dry_run=False, show=print)
+
+    new = KshareCluster(tmp_path / "new", single_process=True, engine=TestEngine.EMBEDDED, host="[::1]")
+    restore_backup(backup, new.data_dir, only=(), cluster_id=cluster_id, dry_run=False, show=print)
+    with new:
+        metadata = AdminClient({"bootstrap.servers": new.bootstrap}).list_topics(timeout=10)
+        assert [f"[{broker.host}]:{broker.port}" for broker in metadata.brokers.values()] == [new.bootstrap]
+        assert metadata.cluster_id == cluster_id
+        consumer = worker(new.bootstrap)
+        records = taken(consumer)
+        assert sorted(records) == [*unconfirmed]
+        assert {record.delivery_count() for record in records.values()} <= {1, 2}
+        accept(consumer, records, unconfirmed)
+        produce_numbered(new.bootstrap, "orders", range(RECORDS, RECORDS + 1), 1)
+        records = taken(consumer)
+        assert sorted(records) == [RECORDS], "a new record follows, and nothing else comes again"
+        accept(consumer, records, range(RECORDS, RECORDS + 1))
+        consumer.close()
