@@ -1,4 +1,4 @@
-"""The image of the kshare command: `docker run IMAGE up` and `docker run IMAGE demo`, without any variables."""
+"""The image with all roles (`docker run IMAGE`), and that of the kshare command (`docker run IMAGE demo`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def logs_of(container: str) -> str:
 
 
 def test_up_in_a_container_serves_clients_outside_of_it() -> None:
-    name, environment, port = image("cli"), docker_environment(), free_port()
+    name, environment, port = image("all-in-one"), docker_environment(), free_port()
     container = f"kshare-test-{uuid.uuid4().hex[:8]}"
     publish = ("--publish", f"127.0.0.1:{port}:9092")
-    up = ("up", "--listen", "0.0.0.0:9092", "--advertised", f"127.0.0.1:{port}")
-    docker("run", "--detach", "--name", container, *publish, name, *up, environment=environment)
+    advertised = ("--advertised", f"127.0.0.1:{port}")
+    docker("run", "--detach", "--name", container, *publish, name, *advertised, environment=environment)
     try:
         wait_for(lambda: "kshare listens on" in logs_of(container), "kshare up is ready", timeout_s=60)
         bootstrap = f"127.0.0.1:{port}"

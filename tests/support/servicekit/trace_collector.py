@@ -30,14 +30,19 @@ class CollectedSpan:
 
 
 class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
-    """A context manager; `endpoint` is "host:port"."""
+    """A context manager; `endpoint` is "host:port", or "https://host:port" with `credentials`."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
+        self.headers: list[dict[str, str]] = []
+        """The metadata of each call."""
         self._arrived = threading.Condition()
         self._spans: list[CollectedSpan] = []
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        self.endpoint = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        if credentials is None:
+            self.endpoint = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        else:
+            self.endpoint = f"https://localhost:{self._server.add_secure_port('127.0.0.1:0', credentials)}"
 
     def __enter__(self) -> TraceCollector:
         self._server.start()
@@ -55,6 +60,7 @@ class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
             for scope_spans in resource_spans.scope_spans:
                 found.extend(_span(service, span) for span in scope_spans.spans)
         with self._arrived:
+            self.headers.append({key: str(value) for key, value in context.invocation_metadata()})
             self._spans.extend(found)
             self._arrived.notify_all()
         return trace_service_pb2.ExportTraceServiceResponse()

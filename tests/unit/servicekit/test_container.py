@@ -127,3 +127,28 @@ def test_the_node_id_stays_with_the_directory_of_a_shared_volume(tmp_path: Path)
     found = completed("leader", drawn=4711, data_dir="/elsewhere", shared_volume=str(tmp_path))
     assert found["KSHARE_DATA_DIR"] == str(tmp_path / "replica-1")
     assert found["KSHARE_NODE_ID"] == (tmp_path / "replica-1" / "node-id").read_text().strip() == "4711"
+
+
+def at_ipv6(role: str, **environment: str) -> dict[str, str]:
+    return completed_environment(
+        role,
+        {f"KSHARE_{name.upper()}": value for name, value in environment.items()},
+        hostname="3f2a91c0d411",
+        own_address=lambda: "fd00:10:244:1::5",
+        draw_node_id=lambda: 4711,
+    )
+
+
+def test_a_container_with_an_ipv6_address_alone() -> None:
+    found = at_ipv6("leader", node_id="address", listen="[::]:9190")
+    assert found["KSHARE_ADVERTISED_ADDRESS"] == "[fd00:10:244:1::5]:9190"
+    assert 0 < int(found["KSHARE_NODE_ID"]) < 2**31
+    assert at_ipv6("gateway")["KSHARE_NODE_ID"] == found["KSHARE_NODE_ID"]
+    named = at_ipv6("leader", node_id="address", listen="[::]:9190", advertised_service="leaders.team.svc")
+    assert named["KSHARE_ADVERTISED_ADDRESS"] == "fd00-10-244-1--5.leaders.team.svc:9190"
+
+
+def test_pods_of_two_nodes_with_the_same_lower_bits_have_different_ids() -> None:
+    """Each node of Kubernetes has a network of its own, and numbers its pods alike."""
+    addresses = [f"fd00:10:244:{node}::{pod:x}" for node in range(1, 11) for pod in range(2, 32)]
+    assert len({id_of_address(address) for address in addresses}) == len(addresses)

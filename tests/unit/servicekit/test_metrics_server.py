@@ -66,3 +66,23 @@ def test_a_blocked_event_loop_shows() -> None:
         await found.stop()
 
     asyncio.run(main())
+
+
+def test_metrics_are_served_at_every_address_of_both_families() -> None:
+    """asyncio's socket at [::] would take connections of IPv6 only, and that at 0.0.0.0 of IPv4 only."""
+
+    async def main() -> None:
+        found = Metrics()
+        port = (await found.serve("[::]:0")).rpartition(":")[2]
+        for host in ("127.0.0.1", "::1"):
+            assert (await fetch(f"{host}:{port}", b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await found.stop()
+
+        only = Metrics()
+        address = await only.serve("[::1]:0")
+        assert address.startswith("[::1]:")
+        port = address.rpartition(":")[2]
+        assert (await fetch(f"::1:{port}", b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await only.stop()
+
+    asyncio.run(main())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from pathlib import Path
 
+import grpc
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -18,7 +20,9 @@ from kshare_rpc.generated.methods import LEADER, SHARE_ACKNOWLEDGE, SHARE_COORDI
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Service
 from kshare_servicekit import logs
-from kshare_servicekit.tracing import OpenTelemetryTracer
+from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
+from support.environment.certificates import Authority
+from support.servicekit.trace_collector import TraceCollector
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -168,3 +172,30 @@ def test_log_lines_of_traced_work_say_so(capsys: pytest.CaptureFixture[str]) -> 
     slow, quiet = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert (slow["trace_id"], slow["span_id"]) == (TRACE, "b7ad6b7169203331")
     assert "trace_id" not in quiet
+
+
+@pytest.mark.parametrize("knows_authority", [True, False])
+def test_spans_reach_a_receiver_by_tls_with_headers(
+    knows_authority: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenTelemetry's own variables name the authorities and headers; a receiver of another authority gets nothing."""
+    authority = Authority("collector")
+    issued = authority.issue("localhost", names=["localhost"])
+    pair = (issued.key_pem().encode(), issued.certificate_pem.encode())
+    (authority if knows_authority else Authority("another")).write(tmp_path / "ca.pem")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token,tenant=orders")
+    with TraceCollector(grpc.ssl_server_credentials([pair])) as collector:
+        assert collector.endpoint.startswith("https://localhost:")
+        tracer = collector_tracer(role="leader", node_id=1, endpoint=collector.endpoint, ratio=1.0)
+        span = tracer.begin("Leader/ShareFetch", {"group": "workers"}, parent=PARENT)
+        assert span is not None
+        span.end()
+        tracer.shutdown()
+        if not knows_authority:
+            assert collector.headers == []
+            return
+        (found,) = collector.wait_for(lambda spans: len(spans) == 1)
+        assert (found.service, found.trace_id) == ("kshare-leader", TRACE)
+        (headers,) = collector.headers
+        assert headers["authorization"] == "Bearer token" and headers["tenant"] == "orders"

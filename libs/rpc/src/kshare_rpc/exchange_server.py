@@ -29,7 +29,7 @@ from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
 from kshare_rpc.http2_exchange import Http2Exchange
-from kshare_rpc.local_sockets import listening_socket
+from kshare_rpc.local_sockets import every_address_socket, listening_socket
 
 UNREAD_ANSWERS_BYTES = 16 * 1024 * 1024
 """Unsent answers of one connection above which long calls are held. A caller that reads takes them in some 30 ms; the
@@ -236,16 +236,8 @@ class ExchangeListener:
     async def start(self, address: str) -> str:
         """Listens on "host:port" (port 0: any free one); returns it with the bound port. OSError if it cannot."""
         host, _, port = address.rpartition(":")
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: ServerExchange(self._calls, self._connections, requires_roles=self._requires_roles),
-                host.strip("[]"),
-                int(port),
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_TIMEOUT_S,
-                ssl_shutdown_timeout=None if self._tls is None else SHUTDOWN_TIMEOUT_S,
-            )
+            self._server = await self._listening(host, int(port))
         except OSError as error:
             text = f"cannot listen on {address!r}: the port is taken, or the host is not this machine's ({error})"
             raise OSError(errno.EADDRINUSE, text) from error
@@ -253,6 +245,26 @@ class ExchangeListener:
         if self._has_local_sockets:
             await self._listen_locally(bound)
         return bound
+
+    async def _listening(self, host: str, port: int) -> asyncio.Server:
+        def exchange() -> ServerExchange:
+            return ServerExchange(self._calls, self._connections, requires_roles=self._requires_roles)
+
+        loop, tls = asyncio.get_running_loop(), self._tls
+        handshake_s, shutdown_s = (None, None) if tls is None else (HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S)
+        every = every_address_socket(host, port)
+        if every is not None:
+            return await loop.create_server(
+                exchange, sock=every, ssl=tls, ssl_handshake_timeout=handshake_s, ssl_shutdown_timeout=shutdown_s
+            )
+        return await loop.create_server(
+            exchange,
+            host.strip("[]"),
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=handshake_s,
+            ssl_shutdown_timeout=shutdown_s,
+        )
 
     async def _listen_locally(self, address: str) -> None:
         try:

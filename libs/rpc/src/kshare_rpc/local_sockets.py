@@ -4,6 +4,9 @@ A message through a loopback port passes the whole of TCP: twice the time of a U
 them. So a server on a loopback address also listens on a Unix socket that is named after the address, and callers of
 the address try that socket first. The name is abstract (Linux): it exists in the network namespace as the port does,
 and ends with its process. A socket of another user is not trusted: that user could have taken the name before.
+
+The host `[::]` is every address of the machine, of IPv4 and of IPv6, at one socket. asyncio's own socket at `::` takes
+connections of IPv6 only.
 """
 
 from __future__ import annotations
@@ -14,9 +17,20 @@ import struct
 import sys
 
 LOOPBACK_HOSTS = ("127.0.0.1", "[::1]", "localhost")
+EVERY_ADDRESS = "[::]"
 BACKLOG = 100
 _PEER = struct.Struct("iII")
 """Linux's struct ucred: process, user, group."""
+
+
+def every_address_socket(host: str, port: int) -> socket.socket | None:
+    """A listening socket if the host is `[::]`; None for other hosts. OSError."""
+    if host != EVERY_ADDRESS:
+        return None
+    dual = socket.has_dualstack_ipv6()
+    found = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=dual)
+    found.setblocking(False)
+    return found
 
 
 def listening_socket(address: str) -> socket.socket | None:

@@ -9,8 +9,8 @@ It sets the values that only the running container knows, unless a flag or a var
 - KSHARE_NODE_ID. In a StatefulSet, the pod's ordinal plus one ("kshare-leader-0" is node 1). Else the content of the
   data directory's file `node-id`, which is drawn once, at the first start, so that a replica that Docker Compose scales
   up keeps its id together with its data. A gateway has no volume; its id comes from its IPv4 address, whose last three
-  bytes differ within any one network of containers.
-- KSHARE_NODE_ID=address stands for an id from the IPv4 address, for roles that keep nothing on a disk
+  bytes differ within any one network of containers, or from a hash of its IPv6 address.
+- KSHARE_NODE_ID=address stands for an id from the address, for roles that keep nothing on a disk
   (kshare.engine=kafka), whose pods have no ordinals; see `id_of_address`.
 - KSHARE_ADVERTISED_ADDRESS. The container's own address, with the port of KSHARE_LISTEN; the pod's name below the
   headless Service of KSHARE_ADVERTISED_SERVICE, where certificates must contain a name.
@@ -19,6 +19,7 @@ It sets the values that only the running container knows, unless a flag or a var
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import ipaddress
 import os
 import re
@@ -89,17 +90,27 @@ def completed_environment(
 def id_of_address(address: str) -> int:
     """The lower 31 bits of an IPv4 address, which differ between private addresses (RFC 1918, RFC 6598).
 
+    Of an IPv6 address it is 31 bits of a hash: nodes of Kubernetes give their pods the same lower bits. Two of 100
+    pods have the same id with a probability of 2 in a million.
+
     The network keeps running containers apart, so nothing has to be drawn, stored or checked for a collision. A
     container that is restarted in its pod keeps the id, and its new incarnation replaces the former one at once. A
     later container with the same address does so, too, which is right for a role that left nothing on a disk.
     """
-    return int(ipaddress.IPv4Address(address)) & LARGEST_NODE_ID
+    parsed = ipaddress.ip_address(address)
+    return _hash_of(parsed) if parsed.version == 6 else int(parsed) & LARGEST_NODE_ID
+
+
+def _hash_of(address: ipaddress.IPv6Address) -> int:
+    return int.from_bytes(hashlib.blake2s(address.packed, digest_size=4).digest(), "big") & LARGEST_NODE_ID
 
 
 def _reachable_host(environment: Mapping[str, str], address: str) -> str:
     """Kubernetes names a pod without a hostname of its own by its address: 10-244-0-7.SERVICE.NAMESPACE.svc."""
     service = environment.get("KSHARE_ADVERTISED_SERVICE", "")
-    return f"{address.replace('.', '-')}.{service}" if service else address
+    if service:
+        return f"{address.replace('.', '-').replace(':', '-')}.{service}"
+    return f"[{address}]" if ":" in address else address
 
 
 def _node_id(
@@ -113,7 +124,8 @@ def _node_id(
     if ordinal is not None and role != "gateway":
         return int(ordinal[1]) + 1
     if role == "gateway":
-        return int(ipaddress.IPv4Address(own_address())) & 0xFFFFFF
+        address = ipaddress.ip_address(own_address())
+        return _hash_of(address) if address.version == 6 else int(address) & 0xFFFFFF
     data_dir = environment.get("KSHARE_DATA_DIR")
     if not data_dir:
         raise CannotStart("KSHARE_NODE_ID is not set, and without KSHARE_DATA_DIR a node id cannot be stored")
@@ -149,7 +161,14 @@ def _write_durably(path: Path, text: str) -> None:
 
 
 def _own_address() -> str:
-    return socket.gethostbyname(socket.gethostname())
+    """The container's first IPv4 address, else its first IPv6 address; OSError."""
+    found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    addresses = sorted(((family, str(place[0])) for family, *_, place in found), key=_is_ipv6)
+    return addresses[0][1]
+
+
+def _is_ipv6(found: tuple[socket.AddressFamily, str]) -> bool:
+    return found[0] == socket.AF_INET6
 
 
 def _draw_node_id() -> int:

@@ -17,6 +17,7 @@ from functools import cache
 
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
+from kshare_rpc.local_sockets import every_address_socket
 from kshare_runtime.clock import stopwatch_s
 from kshare_servicekit.memory.giving_back import MemoryReturn
 from kshare_servicekit.metric_families import Family, PreparedSource, Readings, Row, Source, lines_of
@@ -77,7 +78,14 @@ class Metrics:
         """Serves GET /metrics at `listen` ("host:port") until `stop`; returns the address that was bound."""
         _python_metrics()  # the first scrape need not wait for the import
         host, _, port = listen.rpartition(":")
-        self._server = await asyncio.start_server(self._answer, host, int(port), limit=16 * 1024)
+        every = every_address_socket(host, int(port))
+        self._server = await asyncio.start_server(
+            self._answer,
+            host.strip("[]") if every is None else None,
+            int(port) if every is None else None,
+            sock=every,
+            limit=16 * 1024,
+        )
         self._lag_task = asyncio.get_running_loop().create_task(self._measure_lag(), name="event-loop-lag")
         bound_port = self._server.sockets[0].getsockname()[1]
         return f"{host}:{bound_port}"

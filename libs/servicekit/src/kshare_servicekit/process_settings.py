@@ -26,6 +26,15 @@ def host_and_port(value: str) -> str:
     return value
 
 
+def receiver(value: str) -> str:
+    """An address, with http:// or https:// or without; WrongValue."""
+    scheme, found, address = value.rpartition("://")
+    if found and scheme not in ("http", "https"):
+        raise WrongValue("it must be host:port or https://host:port, as in https://otel-collector:4317")
+    host_and_port(address)
+    return value
+
+
 def hosts_and_ports(value: str) -> str:
     """One or several addresses, separated by commas; WrongValue."""
     addresses = [address.strip() for address in value.split(",")]
@@ -43,7 +52,7 @@ class TraceSettings:
     """Where spans are sent, also of a process with all roles."""
 
     trace_endpoint: str | None = flag(
-        "The OTLP (gRPC) receiver of spans; default: no tracing.", host_and_port, default=None
+        "The OTLP (gRPC) receiver of spans, https://host:port for TLS; default: no tracing.", receiver, default=None
     )
     trace_ratio: float = flag("Ratio of new traces that are recorded, from 0 to 1.", ratio, default=0.01)
 

@@ -4,6 +4,10 @@ Nothing is loaded or recorded unless a process has an endpoint (`--trace-endpoin
 share `--trace-ratio` is recorded, sampled by trace id, so that every role and every other service samples the same
 ones. A trace that begins elsewhere is recorded if its `traceparent` is sampled. The SDK's own thread sends the spans;
 at most 2,048 wait in memory for the collector. Further spans are dropped, and no request ever waits for the collector.
+
+An endpoint that begins with https:// is reached by TLS. OpenTelemetry's own variables say more: the authorities and a
+client certificate (OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE, _CLIENT_KEY), headers such as a token
+(OTEL_EXPORTER_OTLP_HEADERS), and OTEL_EXPORTER_OTLP_COMPRESSION.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
 SCOPE = "kshare"
+TLS_SCHEME = "https://"
 LINKS_LIMIT = 128
 """The maximum of links per span; the SDK's own default."""
 
@@ -96,10 +101,10 @@ def _context_of(traceparent: str) -> SpanContext:
 
 
 def collector_tracer(*, role: str, node_id: int, endpoint: str, ratio: float) -> OpenTelemetryTracer:
-    """A tracer that sends its spans to the OTLP receiver at "host:port"."""
+    """A tracer that sends its spans to the OTLP receiver at "host:port", or by TLS at "https://host:port"."""
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=5)
+    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith(TLS_SCHEME), timeout=5)
     processor = BatchSpanProcessor(exporter, max_queue_size=2_048, schedule_delay_millis=1_000)
     return OpenTelemetryTracer(role=role, node_id=node_id, ratio=ratio, processor=processor)
