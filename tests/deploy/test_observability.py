@@ -1,4 +1,4 @@
-"""Alerts and dashboards: the rules ring when they must, every query finds data in a live system under load."""
+"""Dashboards: every query finds data in a live system under load, in which no alert rings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import json
 import math
 import re
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -20,12 +19,10 @@ from confluent_kafka.admin import AdminClient
 from support.clients.administration import alter_group
 from support.clients.delivery import ACCEPT, REJECT, RELEASE, Reader, new_topic, produce, wait_for
 from support.clusters.kshare_cluster import KshareCluster
-from support.environment.prometheus import Prometheus, binary
+from support.environment.prometheus import Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
-ALERTS = ROOT / "helm/kshare/files/alerts.yaml"
-ALERT_TESTS = ROOT / "deploy/observability/alerts_test.yaml"
-RUNBOOK = ROOT / "deploy/observability/runbook.md"
+ALERTS = ROOT / "deploy/observability/alerts.yaml"
 DASHBOARDS = ROOT / "helm/kshare/files/dashboards"
 PATIENCE_S = 90.0
 CONFIGS = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.workers"}
@@ -37,34 +34,6 @@ def dashboards_module() -> ModuleType:
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
-
-
-def promtool(*arguments: str) -> str:
-    done = subprocess.run([binary("promtool"), *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def alert_names() -> list[str]:
-    return re.findall(r"^ +- alert: (\w+)$", ALERTS.read_text(), re.MULTILINE)
-
-
-def test_every_alert_rings_when_it_must_and_not_before() -> None:
-    promtool("check", "rules", str(ALERTS))
-    promtool("test", "rules", str(ALERT_TESTS))
-    tested = set(re.findall(r"alertname: (\w+)", ALERT_TESTS.read_text()))
-    assert tested == set(alert_names())
-    for name in alert_names():
-        cases = ALERT_TESTS.read_text().split(f"alertname: {name}")
-        assert any(re.match(r"\n +exp_alerts:\n +- exp_labels", case) for case in cases[1:]), f"{name} never rings"
-        assert any(case.startswith(", exp_alerts: []}") for case in cases[1:]), f"{name} is never quiet"
-
-
-def test_every_alert_has_a_section_of_the_runbook() -> None:
-    sections = re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
-    assert sorted(sections) == sorted(alert_names())
-    anchors = re.findall(r"runbook: deploy/observability/runbook\.md#(\w+)", ALERTS.read_text())
-    assert anchors == [name.lower() for name in alert_names()]
 
 
 def test_the_dashboards_are_what_their_tables_say() -> None:

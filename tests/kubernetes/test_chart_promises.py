@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from support.clusters.kubernetes import CHART, helm_environment, run
-from support.environment.prometheus import binary
 
 
 def rendered(*values: str, template: str = "", release: str = "queues", namespace: str = "default") -> str:
@@ -36,43 +33,7 @@ def affinity(text: str) -> str:
     return found[1] if found else ""
 
 
-# Alerts
-
-
-def test_alerts_of_a_release_look_at_its_own_samples() -> None:
-    rules = rendered("metrics.prometheusRule.enabled=true", template="prometheusrule", namespace="team-a")
-    selectors = re.findall(r"\bkshare_[a-z0-9_]+(.)(.*)", rules)
-    assert len(selectors) > 15
-    for mark, rest in selectors:
-        assert mark == "{" and rest.startswith('namespace="team-a",release="queues"'), rest
-
-
-def test_the_last_coordinator_of_one_release_is_missed_beside_another_release(tmp_path: Path) -> None:
-    """As promtool sees the rules that the chart renders."""
-    rules = rendered("metrics.prometheusRule.enabled=true", template="prometheusrule", namespace="n")
-    lines = rules[rules.index("\nspec:\n") + len("\nspec:\n") :].splitlines()
-    (tmp_path / "rules.yaml").write_text("\n".join(line.removeprefix("  ") for line in lines) + "\n")
-    (tmp_path / "test.yaml").write_text("""rule_files: [rules.yaml]
-evaluation_interval: 1m
-tests:
-  - interval: 1m
-    input_series:
-      - {series: 'kshare_coordinator_active{namespace="n",release="queues"}', values: "1x10 _x30"}
-      - {series: 'kshare_coordinator_active{namespace="n",release="other"}', values: "1x40"}
-    alert_rule_test:
-      - {eval_time: 9m, alertname: KshareNoActiveCoordinator, exp_alerts: []}
-      - eval_time: 20m
-        alertname: KshareNoActiveCoordinator
-        exp_alerts:
-          - exp_labels: {severity: critical, namespace: n, release: queues}
-            exp_annotations:
-              summary: "The number of active coordinators is not 1"
-              runbook: deploy/observability/runbook.md#ksharenoactivecoordinator
-""")
-    for arguments in (["check", "rules", "rules.yaml"], ["test", "rules", "test.yaml"]):
-        command = [binary("promtool"), *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+# Metrics
 
 
 def test_samples_have_the_release_that_alerts_and_autoscalers_ask_for() -> None:

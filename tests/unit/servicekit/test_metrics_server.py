@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 from kshare_servicekit.metric_families import Readings, counter, gauge
 from kshare_servicekit.metrics_server import LAG_INTERVAL_MS, Metrics
@@ -84,5 +86,22 @@ def test_metrics_are_served_at_every_address_of_both_families() -> None:
         port = address.rpartition(":")[2]
         assert (await fetch(f"::1:{port}", b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         await only.stop()
+
+    asyncio.run(main())
+
+
+def test_free_space_of_the_data_directory(tmp_path: Path) -> None:
+    async def main() -> None:
+        found = Metrics()
+        directory = tmp_path / "store"
+        found.add_data_directory(directory)
+        assert (await scraped(found)).total("data_directory_size_bytes") == 0, "it is made later"
+        directory.mkdir()
+        now = await scraped(found)
+        free = now.value("data_directory_free_bytes", directory=str(directory))
+        size = now.value("data_directory_size_bytes", directory=str(directory))
+        usage = shutil.disk_usage(directory)
+        assert 0 < free < size <= usage.total
+        assert abs(free - usage.free) < 0.1 * usage.total
 
     asyncio.run(main())

@@ -14,6 +14,7 @@ import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
@@ -74,6 +75,10 @@ class Metrics:
         """Adds the process's memory budget and its caches."""
         self._process.memory = memory
 
+    def add_data_directory(self, directory: Path) -> None:
+        """Adds the free space of the file system on which the process keeps its data."""
+        self._process.data_directory = directory
+
     async def serve(self, listen: str) -> str:
         """Serves GET /metrics at `listen` ("host:port") until `stop`; returns the address that was bound."""
         _python_metrics()  # the first scrape need not wait for the import
@@ -121,7 +126,7 @@ class Metrics:
 
     async def render(self) -> bytes:
         """All metrics as text."""
-        for _, source in self._sources:
+        for source in (*(source for _, source in self._sources), self._process):
             if isinstance(source, PreparedSource):
                 await self._prepare(source)
         parts = [_python_metrics()()]

@@ -32,6 +32,7 @@ from kshare_runtime.held_memory import HeldMemory
 from kshare_runtime.ports import Environment
 from kshare_servicekit import logs
 from kshare_servicekit.call_audit import CallAudit
+from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.logs import structlog
 from kshare_servicekit.memory.budget import QUIET, budget_of_role, role_configs, store_memory
@@ -48,6 +49,8 @@ PARENT_INTERVAL_MS = 200
 PROBLEMS_INTERVAL_MS = 1_000
 
 STARTED, FAILED, BAD_SETTINGS = 0, 1, 2
+
+_ROLES_WITH_DATA = ("coordinator", "share-coordinator", "leader", "pipeline")
 
 
 class Node(Protocol):
@@ -201,6 +204,7 @@ class _Process:
                 audit=CallAudit(self._role, self._settings.node_id),
             )
             self._metrics.add_network(network.statistics)
+            self._measure_disk(configs)
             memory = self._memory_return(configs)
             environment = system_environment(
                 self._settings.data_dir, store_memory=store_memory(configs), held_memory=memory.held
@@ -237,6 +241,11 @@ class _Process:
             await self._health_server.stop(0)
         self._log.info("stopped")
         return STARTED
+
+    def _measure_disk(self, configs: Configs) -> None:
+        """Not of a gateway, nor of roles in front of a Kafka, which keep nothing on a disk."""
+        if self._role in _ROLES_WITH_DATA and configs.text(ENGINE) != KAFKA:
+            self._metrics.add_data_directory(self._settings.data_dir)
 
     def _memory_return(self, configs: Configs) -> MemoryReturn:
         budget = self._settings.memory_budget or budget_of_role(configs)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
 
 from kshare_core.distribution import Distribution
@@ -61,11 +64,18 @@ CACHE_USED = gauge("memory_cache_bytes", "Bytes that a cache holds, which it giv
 CACHE_LIMIT = gauge("memory_cache_limit_bytes", "The limit of a cache, derived from the budget or set.", "cache")
 TIMES_QUIET = counter("memory_given_back", "How often the process gave memory back because it was quiet.")
 TIMES_OVER_BUDGET = counter("memory_over_budget", "Checks, one every 5 s, that found more resident than the budget.")
+DATA_FREE = gauge(
+    "data_directory_free_bytes", "Free space of the file system with the process's data directory.", "directory"
+)
+DATA_SIZE = gauge(
+    "data_directory_size_bytes", "Size of the file system with the process's data directory.", "directory"
+)
 
 FAMILIES = (
     *(BUILD_INFO, HEALTHY, PROBLEMS, LOOP_LAG, READ_FAILURES),
     *(CLIENT_DURATION, CLIENT_UNDER_WAY, CLIENT_FAILURES, SERVER_DURATION, SERVER_UNDER_WAY, SERVER_FAILURES),
     *(UNREAD_ANSWERS, MEMORY_BUDGET, MEMORY_RESIDENT, CACHE_USED, CACHE_LIMIT, TIMES_QUIET, TIMES_OVER_BUDGET),
+    *(DATA_FREE, DATA_SIZE),
 )
 
 
@@ -77,6 +87,23 @@ class MeasuredHealth(NamedTuple):
     problems: Callable[[], list[str]]
 
 
+class DiskUsage(NamedTuple):
+    """A file system's space, as its users without privileges have it."""
+
+    free_bytes: int
+    size_bytes: int
+
+
+def _disk_usage(directory: Path) -> DiskUsage | None:
+    """None while the directory is missing: a role makes it when it opens its store."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    used_blocks = found.f_blocks - found.f_bfree
+    return DiskUsage(found.f_bavail * found.f_frsize, (used_blocks + found.f_bavail) * found.f_frsize)
+
+
 class ProcessSource:
     """See the module's text."""
 
@@ -86,6 +113,13 @@ class ProcessSource:
         self.networks: list[CallStatistics] = []
         self.read_failures = 0
         self.memory: MemoryReturn | None = None
+        self.data_directory: Path | None = None
+        self._disk: DiskUsage | None = None
+
+    async def prepare(self) -> None:
+        """Asks the file system in a thread: one over a network may not answer for long."""
+        directory = self.data_directory
+        self._disk = None if directory is None else await asyncio.to_thread(_disk_usage, directory)
 
     def read(self, readings: Readings) -> None:
         readings.add(BUILD_INFO, 1, _version(), platform.python_version())
@@ -99,6 +133,10 @@ class ProcessSource:
             readings.add(UNREAD_ANSWERS, sum(network.unread_answer_bytes for network in self.networks))
         if self.memory is not None:
             _read_memory(readings, self.memory)
+        if self._disk is not None:
+            directory = str(self.data_directory)
+            readings.add(DATA_FREE, self._disk.free_bytes, directory)
+            readings.add(DATA_SIZE, self._disk.size_bytes, directory)
         for network in self.networks:
             _read_client(readings, network.made.items())
             _read_server(readings, network.served.items())

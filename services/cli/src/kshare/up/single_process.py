@@ -86,6 +86,7 @@ class SingleProcess:
         self._started = AsyncExitStack()
         self._metrics = Metrics(has_several_nodes=True)
         self._metrics.add_memory(self._memory)
+        self._metrics.add_data_directory(directory.path)
         self._tracers = _tracers(plan)
         called = [*plan.coordinators, *plan.share_coordinators]
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
