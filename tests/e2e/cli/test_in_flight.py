@@ -89,4 +89,24 @@ def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
         elsewhere = in_flight(cluster, "workers", "--topic", "payments")
         assert elsewhere.returncode == 1
         assert "group workers has no share-partitions in topic payments" in elsewhere.stderr
+        check_release(cluster)
         consumer.close()
+
+
+def check_release(cluster: KshareCluster) -> None:
+    """`kshare groups release` counts, asks back, and frees the one record that is held."""
+
+    def release(offsets: str, *more: str, topic: str = "orders") -> tuple[int, str]:
+        where = ("--topic", topic, "--partition", "0", "--offsets", offsets, "--bootstrap", cluster.bootstrap)
+        command = [KSHARE, "groups", "release", "workers", *where, *more]
+        done = subprocess.run(command, capture_output=True, text=True, input="n\n", timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    assert release("0-9", "--dry-run") == (0, "would release 1 record of orders:0:0-9 in group workers\n")
+    code, text = release("0-9")
+    assert (code, "release 1 record of orders:0:0-9?" in text, "nothing was changed" in text) == (1, True, True)
+    assert release("0-9", "--yes") == (0, "released 1 record of orders:0:0-9 in group workers\n")
+    code, text = release("0-9", "--yes")
+    assert (code, "INVALID_RECORD_STATE" in text) == (1, True), text
+    assert "--offsets 5-4: the last offset is below the first" in release("5-4")[1]
+    assert "group workers has no share-partition payments-0" in release("0", topic="payments")[1]

@@ -344,3 +344,68 @@ def test_other_sites_and_floods_are_kept_out(stack: Stack) -> None:
         assert other.request("GET", "/api/stream?view=overview").body["code"] == "TOO_MANY_STREAMS"
     root.request("DELETE", "/api/session")
     assert root.request("GET", "/api/groups").status == 401
+
+
+def test_dead_letters_are_found_and_redriven(stack: Stack) -> None:
+    """A rejected record becomes a dead letter, which the console finds by its reason and produces again, once."""
+    as_root = credentials(stack.cluster, "root")
+    admin = AdminClient(as_root)
+    dlq = NewTopic("dlq.workers", 1, 1, config={"errors.deadletterqueue.group.enable": "true"})
+    for future in admin.create_topics([NewTopic("jobs", 1, 1), dlq]).values():
+        future.result(30)
+    root = client_of(stack.admin_console, "root")
+    configs = {
+        "share.auto.offset.reset": "earliest",
+        "errors.deadletterqueue.topic.name": "dlq.workers",
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }
+    body: dict[str, object] = {"configs": configs, "confirmed": True}
+    assert root.request("POST", "/api/groups/workers/configs", body).status == 200
+    producer = Producer(as_root)
+    producer.produce("jobs", "broken", key="k")
+    producer.flush(30)
+    own = {"group.id": "workers", "client.id": "worker", "share.acknowledgement.mode": "explicit"}
+    consumer = ShareConsumer({**as_root, **own})
+    consumer.subscribe(["jobs"])
+    deadline = time.monotonic() + 60
+    while not consumer.poll(1.0):
+        assert time.monotonic() < deadline, "the record did not come"
+    path = "/api/groups/workers/topics/jobs/partitions/0/reject"
+    rejected = root.request("POST", path, {"first_offset": 0, "last_offset": 0, "confirmed": True})
+    assert rejected.body == {"rejected": 1}, rejected
+
+    found: list[dict[str, Any]] = []
+    while not found:  # the answer is kept for 5 s
+        assert time.monotonic() < deadline, "no dead letter is listed"
+        time.sleep(0.1)
+        found = root.get("/api/dead-letters")["items"]
+    (letters,) = found
+    assert (letters["group_id"], letters["reason"], letters["count"]) == ("workers", "rejected", 1)
+    example = letters["examples"][0]
+    assert (example["source_topic"], example["source_partition"], example["source_offset"]) == ("jobs", 0, 0)
+    copy = root.get(f"/api/records/dlq.workers/0/{example['offset']}")
+    assert (copy["key"]["text"], copy["value"]["text"]) == ("k", "broken")
+
+    path = "/api/dead-letters/redrive"
+    tried = root.request("POST", path, {"group_id": "workers", "dry_run": True})
+    assert (tried.status, tried.body["would_redrive"]) == (200, 1), tried
+    asked = root.request("POST", path, {"group_id": "workers"})
+    assert (asked.status, asked.body["code"]) == (400, "CONFIRMATION_NEEDED")
+    done = root.request("POST", path, {"group_id": "workers", "confirmed": True})
+    assert (done.body["redriven"], done.body["moved"]) == (1, {"jobs": {"rejected": 1}}), done
+    again = root.request("POST", path, {"group_id": "workers", "confirmed": True})
+    assert (again.body["redriven"], again.body["already_redriven"]) == (0, 1), again
+    assert root.get("/api/records/jobs/0/1")["value"]["text"] == "broken"
+    consumer.close()
+
+
+def test_a_drain_is_asked_back(stack: Stack) -> None:
+    root = client_of(stack.admin_console, "root")
+    path = "/api/placement/drain"
+    asked = root.request("POST", path, {"role": "leader", "name": "leader-1"})
+    assert (asked.status, asked.body["code"]) == (400, "CONFIRMATION_NEEDED")
+    unknown = root.request("POST", path, {"role": "leader", "name": "leader-9", "confirmed": True})
+    assert (unknown.status, unknown.body["code"]) == (404, "NOT_FOUND")
+    for name in ("gateway-1", "leader-x", "share-coordinator-1"):
+        assert root.request("POST", path, {"role": "leader", "name": name, "confirmed": True}).status == 400, name
+    assert not any(each["draining"] for each in root.get("/api/placement")["leaders"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +29,8 @@ IDLE_S = 30 * 60.0
 LONGEST_S = 12 * 3600.0
 TOKEN_BYTES = 32
 FAILURES_LIMIT, FAILURES_WITHIN_S = 10, 60.0
-"""Sign-ins that fail, of all browsers together: further ones wait, so that passwords cannot be tried out fast."""
+"""Sign-ins of one address that fail: further ones are refused for a while, so that passwords cannot be tried out."""
+FAILING_HOSTS_LIMIT = 1_000
 CREDENTIAL_LIMIT = 1_000
 """Characters of a user name or password."""
 CLIENT_ID = "kshare-console"
@@ -69,6 +70,23 @@ class Session:
         return hmac.compare_digest(given.encode(), self.csrf_token.encode())
 
 
+class FailedSignIns:
+    """When sign-ins failed, by the address that they came from."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def note(self, host: str, now_s: float) -> None:
+        self._failures.setdefault(host, deque(maxlen=FAILURES_LIMIT)).append(now_s)
+        self._failures.move_to_end(host)
+        if len(self._failures) > FAILING_HOSTS_LIMIT:
+            self._failures.popitem(last=False)
+
+    def are_too_many(self, host: str, now_s: float) -> bool:
+        failures = self._failures.get(host)
+        return failures is not None and len(failures) == FAILURES_LIMIT and now_s - failures[0] < FAILURES_WITHIN_S
+
+
 class Viewers:
     """See the module docstring. `now_s` is a steady clock, `now_ms` the wall clock."""
 
@@ -90,7 +108,7 @@ class Viewers:
         self.needs_sign_in = uses_sasl(properties)
         self._viewers: dict[tuple[str, str], Viewer] = {}
         self._sessions: dict[str, Session] = {}
-        self._failures: deque[float] = deque(maxlen=FAILURES_LIMIT)
+        self._failures = FailedSignIns()
         self._anonymous: Session | None = None
 
     @property
@@ -116,14 +134,14 @@ class Viewers:
         session.used_s = self._now_s()
         return session
 
-    async def sign_in(self, username: str, password: str) -> Session:
+    async def sign_in(self, username: str, password: str, host: str = "") -> Session:
         """A new session, once the cluster accepted the credentials; Refusal."""
         if not self.needs_sign_in:
             return self._without_sign_in()
         if not username or max(len(username), len(password)) > CREDENTIAL_LIMIT:
             raise Refusal(400, "BAD_REQUEST", f"username and password must have 1 to {CREDENTIAL_LIMIT} characters")
         now_s = self._now_s()
-        if len(self._failures) == FAILURES_LIMIT and now_s - self._failures[0] < FAILURES_WITHIN_S:
+        if self._failures.are_too_many(host, now_s):
             raise Refusal(429, "TOO_MANY_FAILURES", "too many sign-ins failed; try again in a minute")
         await self._end_old_sessions()
         viewer = self._viewers.get((username, password)) or self._viewer(username, password)
@@ -131,7 +149,7 @@ class Viewers:
             await viewer.client.sign_in()
         except Refusal as problem:
             if problem.status == 401:
-                self._failures.append(now_s)
+                self._failures.note(host, now_s)
             if not viewer.sessions:
                 await viewer.close()
             raise

@@ -146,7 +146,7 @@ class Application:
         username, password = body.get("username"), body.get("password")
         if not isinstance(username, str) or not isinstance(password, str):
             raise bad_request("username and password must be texts")
-        session = await self._viewers.sign_in(username, password)
+        session = await self._viewers.sign_in(username, password, request.remote or "")
         answer = _json(await self._described(session))
         if session.token:
             answer.set_cookie(COOKIE, session.token, httponly=True, samesite="Strict", secure=self._is_https, path="/")
