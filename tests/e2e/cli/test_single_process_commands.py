@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from kshare.failure import CommandFailed
+from kshare.main import app
 from support.clients.administration import read_from_earliest
 from support.clusters.kshare_cluster import KshareCluster
 
@@ -18,6 +23,31 @@ def kshare(*arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def in_process(*arguments: str) -> str:
+    """What the command prints, without the start of another Python."""
+    result = CliRunner().invoke(app, [*arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def check_configs_of_brokers(bootstrap: str) -> None:
+    """Altered without a restart, listed, refused by name where that is not possible, and taken back."""
+    where = ("--bootstrap", bootstrap)
+    in_process("brokers", "set", "message.max.bytes=2000000", "log.retention.ms=60000", *where)
+    configs = json.loads(in_process("brokers", "configs", "--json", *where))["configs"]
+    assert configs == [
+        {"config": "log.retention.ms", "value": "60000"},
+        {"config": "message.max.bytes", "value": "2000000"},
+    ]
+    with pytest.raises(CommandFailed, match=r"cannot be altered while a broker runs: group\.share\.max\.size"):
+        in_process("brokers", "set", "group.share.max.size=10", *where)
+    with pytest.raises(CommandFailed, match="configs must be NAME=VALUE, found 'log"):
+        in_process("brokers", "set", "log.retention.ms", *where)
+    in_process("brokers", "set", "--unset", "log.retention.ms", *where)
+    assert "log.retention.ms" not in in_process("brokers", "configs", *where)
 
 
 def test_commands_on_a_single_process(tmp_path: Path) -> None:
@@ -36,6 +66,9 @@ def test_commands_on_a_single_process(tmp_path: Path) -> None:
         assert [line.split("\t")[4] for line in consumed.splitlines()[1:3]] == ["a", "b"]
         dumped = json.loads(kshare("state", "dump", "workers", "--json", "--bootstrap", cluster.bootstrap))
         assert dumped
+
+        if cluster.upstream is None:  # configs of brokers are the cluster's there
+            check_configs_of_brokers(cluster.bootstrap)
 
         drained = kshare("state", "drain", "2", *where)
         assert "share coordinator 2 is empty and can be stopped" in drained

@@ -66,6 +66,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kshare groups reset billing --all-topics --to-datetime 2026-11-21T18:00:00",
     ),
     "groups delete": ("kshare groups delete billing",),
+    "brokers configs": ("kshare brokers configs",),
+    "brokers set": (
+        "kshare brokers set log.retention.ms=86400000 message.max.bytes=2000000",
+        "kshare brokers set --unset log.retention.ms",
+    ),
     "partitions list": ("kshare partitions list", "kshare partitions list orders --watch"),
     "partitions move": ("kshare partitions move orders:0,orders:1 --to 2 --wait",),
     "partitions rebalance": ("kshare partitions rebalance --dry-run", "kshare partitions rebalance --wait"),

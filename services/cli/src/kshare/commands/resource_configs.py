@@ -1,4 +1,4 @@
-"""The configs of topics and groups that were set on them, and changes of these."""
+"""The configs of topics, groups and all brokers that were set on them, and changes of these."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kshare_wire.generated.requests.incremental_alter_configs import (
 )
 from kshare_wire.generated.responses.describe_configs import DescribeConfigsResourceResult
 
-TOPIC, GROUP = 2, 32
+TOPIC, BROKER, GROUP = 2, 4, 32
 """Kinds of resources."""
-NAMES = {TOPIC: "topic", GROUP: "group"}
+NAMES = {TOPIC: "topic", BROKER: "brokers", GROUP: "group"}
 SET, DELETE = 0, 1
-DYNAMIC_TOPIC_CONFIG, DYNAMIC_GROUP_CONFIG = 1, 8
-SOURCES = {TOPIC: DYNAMIC_TOPIC_CONFIG, GROUP: DYNAMIC_GROUP_CONFIG}
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, DYNAMIC_GROUP_CONFIG = 1, 3, 8
+SOURCES = {TOPIC: DYNAMIC_TOPIC_CONFIG, BROKER: DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP: DYNAMIC_GROUP_CONFIG}
 """The source of a value that was set on the resource itself."""
 RESOURCES_PER_REQUEST = 100
 
@@ -59,7 +59,7 @@ def _described(
 
 
 def alter_configs(cluster: Endpoint, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
-    """Sets configs of a topic or group; None resets one to the broker's default. CommandFailed."""
+    """Sets configs of a topic, a group or all brokers; None takes one back. CommandFailed."""
     configs = tuple(
         AlterableConfig(name=config, config_operation=DELETE if value is None else SET, value=value)
         for config, value in changes.items()
