@@ -153,12 +153,15 @@ def test_totals_of_a_group_are_told() -> None:
         await end(leader, 0, 4)
         await leader.acquire("m2")
         await leader.acknowledge("m1", 5, 9, ACCEPT)
+        await asyncio.sleep(2)
         answer = await leader.service.describe_share_group_totals(
             leader_pb2.DescribeShareGroupTotalsRequest(), memoryview(b"")
         )
         (group,) = answer.groups
         assert (group.group_id, group.acquired_count, group.accepted_total) == ("group", 5, 5)
         assert (group.delivered_total, group.redelivered_total, group.dead_letters_total) == (15, 5, 0)
+        assert (group.oldest_topic_id, group.oldest_partition) == (TOPIC, 0)
+        assert 2_000 <= group.oldest_acquired_ms < 2_100
         await leader.service.stop()
 
     run(test)

@@ -1,4 +1,8 @@
-"""Server-sent events: the messages of a live view, and a comment now and then that keeps the connection."""
+"""Server-sent events: the messages of a live view, and a sign of life now and then.
+
+The sign is the event `alive`, since a browser tells a page nothing of comments. Without it a page could not tell
+figures that do not change from a connection that is dead.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from kshare_console.http.guards import HEADERS
 from kshare_console.live import Message
 
 RETRY_MS = 2_000
-KEEP_ALIVE_S = 15.0
+ALIVE_S = 5.0
 WRITE_TIMEOUT_S = 30.0
 """A viewer that takes nothing for so long is gone."""
 
@@ -31,9 +35,9 @@ async def send_stream(
         following = asyncio.ensure_future(anext(messages))
         try:
             while is_open():
-                done, _ = await asyncio.wait([following], timeout=KEEP_ALIVE_S)
+                done, _ = await asyncio.wait([following], timeout=ALIVE_S)
                 if not done:
-                    await _write(answer, ": keep-alive\n\n")
+                    await _write(answer, _event(Message("alive", "{}")))
                     continue
                 message = following.result()
                 following = asyncio.ensure_future(anext(messages))

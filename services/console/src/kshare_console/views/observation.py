@@ -15,6 +15,8 @@ from typing import NamedTuple
 from kshare_console.cluster_client import SHARE, ClusterClient, ShareOffset
 from kshare_console.refusal import Refusal
 from kshare_console.role_calls import RoleCalls
+from kshare_console.views.oldest_acquired import oldest_acquired, oldest_locks
+from kshare_console.views.paging import Json
 from kshare_console.views.rates import Rates, Reading, Totals, counters_of, rates_between
 from kshare_core.security.acls import Operation
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -66,6 +68,7 @@ class Snapshot:
     coordinators: Mapping[str, str] = field(default_factory=dict)
     unreachable_leaders: Mapping[str, str] = field(default_factory=dict)
     """By address, why it does not answer."""
+    oldest_acquired: tuple[Json, ...] = ()
 
     @property
     def lag_records(self) -> int:
@@ -87,6 +90,8 @@ class Observation:
         self._problem: Refusal | None = None
         self.snapshot: Snapshot | None = None
         self.history: deque[Point] = deque(maxlen=POINTS_LIMIT)
+        self._topics: dict[str, dict[bytes, str]] = {}
+        self._clients: dict[str, str] = {}
 
     async def look(self) -> Snapshot:
         """The newest reading, or the first one; Refusal if there is none and it fails."""
@@ -142,6 +147,7 @@ class Observation:
         reading = Reading(asyncio.get_running_loop().time(), counters)
         rates, self._before = rates_between(self._before, reading), reading
         held = _held(totals)
+        locks = oldest_locks(answers, self._topics)
         time_ms = self._now_ms()
         may_see_roles = await self._client.may(Operation.DESCRIBE)
         self.snapshot = Snapshot(
@@ -155,6 +161,7 @@ class Observation:
             states=await self._roles.state_partitions(),
             coordinators=await self._roles.coordinator_states(),
             unreachable_leaders={address: words for address, words in answers.items() if isinstance(words, str)},
+            oldest_acquired=await oldest_acquired(self._roles, locks, self._topics, self._clients, time_ms),
         )
         self.history.append(Point(time_ms, rates, self.snapshot.lag_records))
 
@@ -163,6 +170,8 @@ class Observation:
         names = [group.group_id for group in listed if group.group_type.lower() == SHARE]
         described = await self._client.describe_groups(names)
         offsets = await self._client.share_offsets(names)
+        self._topics = {name: {one.topic_id: one.topic for one in found} for name, found in offsets.items()}
+        self._clients = {member.member_id: member.client_id for group in described.values() for member in group.members}
         found = []
         for group in listed:
             name = group.group_id

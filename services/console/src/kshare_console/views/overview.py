@@ -36,6 +36,7 @@ def overview(snapshot: Snapshot, history: Iterable[Point]) -> Json:
             "total": len(partitions) if shown else None,
             "offline": sum(partition.leader_node_id not in live for partition in partitions) if shown else None,
         },
+        "oldest_acquired": list(snapshot.oldest_acquired),
         "roles": roles(snapshot) if shown else [],
         "problems": problems(snapshot) if shown else [],
         "history": {"step_ms": STEP_MS, "points": [_point(point) for point in history]},

@@ -47,7 +47,11 @@ class ShareGroupTotals:
         for served_portion in portions(list(directory.served.items())):
             for key, served in served_portion:
                 if served.machine is not None:
-                    of(key.group_id).acquired_count += served.machine.acquired_count
+                    group = of(key.group_id)
+                    group.acquired_count += served.machine.acquired_count
+                    if (held_ms := served.oldest_acquired_ms) > group.oldest_acquired_ms:
+                        group.oldest_acquired_ms = held_ms
+                        group.oldest_topic_id, group.oldest_partition = key.topic_id, key.partition
             yield
         for (group_id, _), counts_of_topic in list(metrics.group_topics.items()):
             of(group_id).redelivered_total += _redelivered(counts_of_topic)

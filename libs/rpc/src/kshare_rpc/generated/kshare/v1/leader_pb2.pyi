@@ -1800,6 +1800,9 @@ class DescribeShareGroupTotalsResponse(_message.Message):
         REDELIVERED_TOTAL_FIELD_NUMBER: _builtins.int
         ACCEPTED_TOTAL_FIELD_NUMBER: _builtins.int
         DEAD_LETTERS_TOTAL_FIELD_NUMBER: _builtins.int
+        OLDEST_ACQUIRED_MS_FIELD_NUMBER: _builtins.int
+        OLDEST_TOPIC_ID_FIELD_NUMBER: _builtins.int
+        OLDEST_PARTITION_FIELD_NUMBER: _builtins.int
         group_id: _builtins.str
         acquired_count: _builtins.int
         """Records in flight now."""
@@ -1811,6 +1814,10 @@ class DescribeShareGroupTotalsResponse(_message.Message):
         """Records that members accepted."""
         dead_letters_total: _builtins.int
         """Dead letters stored."""
+        oldest_acquired_ms: _builtins.int
+        """The share-partition with the oldest acquisition lock, and how long that has been held; 0 without locks."""
+        oldest_topic_id: _builtins.bytes
+        oldest_partition: _builtins.int
         def __init__(
             self,
             *,
@@ -1820,10 +1827,13 @@ class DescribeShareGroupTotalsResponse(_message.Message):
             redelivered_total: _builtins.int = ...,
             accepted_total: _builtins.int = ...,
             dead_letters_total: _builtins.int = ...,
+            oldest_acquired_ms: _builtins.int = ...,
+            oldest_topic_id: _builtins.bytes = ...,
+            oldest_partition: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_total", b"accepted_total", "acquired_count", b"acquired_count", "dead_letters_total", b"dead_letters_total", "delivered_total", b"delivered_total", "group_id", b"group_id", "redelivered_total", b"redelivered_total"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_total", b"accepted_total", "acquired_count", b"acquired_count", "dead_letters_total", b"dead_letters_total", "delivered_total", b"delivered_total", "group_id", b"group_id", "oldest_acquired_ms", b"oldest_acquired_ms", "oldest_partition", b"oldest_partition", "oldest_topic_id", b"oldest_topic_id", "redelivered_total", b"redelivered_total"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
