@@ -25,7 +25,7 @@ export function chart(title, points, step_ms, show) {
             "figure",
             { class: "chart", "data-chart": title },
             h("figcaption", {}, title),
-            h("p", { class: "note" }, "The chart begins a few seconds after the console."),
+            h("p", { class: "note" }, "Figures are kept while somebody looks; the line begins in a few seconds."),
         );
     }
     const begin = points[0].time_ms;

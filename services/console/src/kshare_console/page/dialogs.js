@@ -1,7 +1,7 @@
 // The dialog of the page: a change that is asked back, a form, a help text. There is one at a time.
 
 import { advice, Failure, post } from "./api.js";
-import { h, visible } from "./dom.js";
+import { h, sentence } from "./dom.js";
 
 const dialog = () => document.getElementById("dialog");
 
@@ -49,7 +49,7 @@ function ask(title, verb, question, url, body, done) {
     };
     open(
         title,
-        h("p", { class: "question" }, visible(question)),
+        h("p", { class: "question" }, sentence(question)),
         h(
             "div",
             { class: "buttons" },
@@ -68,7 +68,7 @@ function finish(title, words) {
 function refuse(title, failure) {
     inform(
         title,
-        h("p", { class: "failure", role: "alert" }, visible(failure.message)),
+        h("p", { class: "failure", role: "alert" }, sentence(failure.message)),
         failure instanceof Failure ? h("p", {}, advice(failure)) : null,
     );
 }

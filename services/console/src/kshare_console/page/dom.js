@@ -49,6 +49,12 @@ export function visible(text) {
     );
 }
 
+/** Words of the service as a sentence: with a capital letter. */
+export function sentence(text) {
+    const shown = visible(text);
+    return shown.charAt(0).toUpperCase() + shown.slice(1);
+}
+
 /** A name from outside (a group, a topic, a client), apart from the direction of the text around it. */
 export function named(text) {
     return h("bdi", { class: "name" }, visible(text));

@@ -4,7 +4,7 @@ import { query } from "./api.js";
 import { h } from "./dom.js";
 import { poll } from "./live.js";
 import { failed, loading, nothing, table } from "./parts.js";
-import { count } from "./units.js";
+import { count, counted } from "./units.js";
 
 const PART = 100;
 const TYPING_MS = 250;
@@ -89,7 +89,7 @@ export function list(context, { url, name, columns, keyOf, empty, changed, attri
         const next = answer.next ?? null;
         const total = answer.total ?? null;
         if (next === null && before.length === 0)
-            return h("p", { class: "note" }, `${count(total ?? answer.items.length)} ${name}`);
+            return h("p", { class: "note" }, counted(total ?? answer.items.length, name.replace(/s$/, ""), name));
         const first = before.length * PART + 1;
         return h(
             "div",
@@ -153,7 +153,7 @@ export function slices({ name, columns, keyOf, textOf, redraw, attributesOf }) {
                       ),
                       h("button", { type: "button", disabled: part === parts - 1, onclick: turn(1) }, "Next"),
                   )
-                : h("p", { class: "note" }, `${count(found.length)} ${name}`),
+                : h("p", { class: "note" }, counted(found.length, name.replace(/s$/, ""), name)),
         );
     };
 }

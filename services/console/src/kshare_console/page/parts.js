@@ -1,7 +1,7 @@
 // Parts that several pages show: tables, cards, errors, ages that go on, links to what has a page.
 
 import { advice } from "./api.js";
-import { h, named, visible } from "./dom.js";
+import { h, named, sentence, visible } from "./dom.js";
 import { now } from "./live.js";
 import { clockTime, duration, isKnown, time, UNKNOWN } from "./units.js";
 
@@ -135,7 +135,7 @@ export function failed(failure) {
     return h(
         "div",
         { class: "failure", role: "alert" },
-        h("p", {}, h("strong", {}, visible(failure.message))),
+        h("p", {}, h("strong", {}, sentence(failure.message))),
         h("p", {}, advice(failure)),
         h("p", {}, link("#/", "Go to the overview")),
     );

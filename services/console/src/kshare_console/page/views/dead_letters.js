@@ -8,21 +8,21 @@ import { link, partitionName, place, since } from "../parts.js";
 import { count, counted } from "../units.js";
 
 const REASONS = { rejected: "rejected by a worker", delivery_count_limit: "delivered too often" };
-const EXAMPLES = 5;
+const EXAMPLES = 3;
 const URL = "api/dead-letters/redrive";
 
 function examples(found) {
     if (!found?.length) return "none";
     return found
         .slice(0, EXAMPLES)
-        .map((record, at) => [
-            at ? ", " : "",
-            link(
-                place("records", record.topic, record.partition, record.offset),
+        .map((record) =>
+            h(
+                "a",
+                { class: "example", href: place("records", record.topic, record.partition, record.offset) },
                 partitionName(record.source_topic ?? record.topic, record.source_partition ?? record.partition),
                 ` · ${count(record.source_offset ?? record.offset)}`,
             ),
-        ]);
+        );
 }
 
 const COLUMNS = [
@@ -40,7 +40,7 @@ export function deadLetters(context) {
     const columns = session.admin ? [...COLUMNS, { title: "Redrive", cell: actions }] : COLUMNS;
     list(context, {
         url: "api/dead-letters",
-        name: "dead letters by reason",
+        name: "reasons",
         hasSearch: false,
         columns,
         keyOf: (row) => `${row.group_id} ${row.dead_letter_topic} ${row.reason}`,

@@ -118,6 +118,7 @@ class Strip {
                 "Leader",
                 named(strip.leader ?? "none"),
                 `leader epoch ${count(strip.leader_epoch)}, state epoch ${count(strip.state_epoch)}`,
+                "words",
             ),
         );
     }
@@ -138,6 +139,7 @@ class Strip {
                     h("span", {}, count(strip.start_offset)),
                     h("span", {}, count(Math.max(strip.log_end_offset ?? 0, strip.end_offset))),
                 ),
+                this.details(chosen),
                 this.controls(runs, shown),
                 shown.length
                     ? blocks(shown, chosen, (run) => this.choose(run.first_offset))
@@ -151,7 +153,6 @@ class Strip {
                     : null,
                 legend(),
             ),
-            this.details(chosen),
             section("Runs", this.table(shown, chosen)),
         ];
     }

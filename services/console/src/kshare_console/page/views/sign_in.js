@@ -1,7 +1,7 @@
 // The form to sign in with a name and password of the cluster (SASL).
 
 import { signIn } from "../api.js";
-import { h, visible } from "../dom.js";
+import { h, sentence } from "../dom.js";
 
 export function signInPage(context, signedIn) {
     context.title("Sign in");
@@ -58,7 +58,7 @@ export function signInPage(context, signedIn) {
                     ? h(
                           "p",
                           { class: "failure", role: "alert" },
-                          visible(failure.message),
+                          sentence(failure.message) + ".",
                           failure.status === 401 ? " Check both; passwords are the ones of SASL." : "",
                       )
                     : null,

@@ -1,0 +1,397 @@
+"""The console's page in a headless Chromium on a live cluster: figures, what can be done, hostile names, lost contact.
+
+One cluster with two consoles serves all tests: that of `kshare up --console --console-admin`, where users sign in, and
+a read-only one without. Tests change only what is their own.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka import Producer
+from playwright.sync_api import Browser, Dialog, Error, Locator, Page, expect
+
+from kshare.commands.groups.group_requests import read_share_offsets
+from support.clients.administration import alter_group, create_topic
+from support.clients.delivery import ACCEPT, REJECT, RELEASE, SETTINGS, Reader, counts_of, produce, wait_for
+from support.clusters.kshare_cluster import KshareCluster
+from support.environment.browser import browser
+from support.environment.free_ports import free_port
+
+WITHIN_MS = 20_000
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USER, PASSWORD = "anna", "anna-s3cret"
+HOSTILE_GROUP = '<img src=x onerror=alert(1)>/"?#\u202e'
+HOSTILE_VALUE = b'{"id":12345678901234567890,"note":"<script>alert(1)</script>"}'
+WIDE = 150
+"""Partitions of a topic: more than a list shows at a time."""
+LOCK_MS = 600_000
+"""Longer than the tests take on a slow machine."""
+CHANGES = re.compile("^(Release|Reject|Redrive|Dry run|Drain|Change)$")
+PAGES = (
+    "",
+    "groups",
+    "groups/billing",
+    "groups/billing/poison",
+    "groups/billing/orders/0?offset=2",
+    "records/orders/0/0",
+    "dead-letters",
+    "topics",
+    "topics/orders",
+    "placement",
+)
+
+
+class Console:
+    """A read-only console without sign-in, in a process of its own that a test stops and starts again."""
+
+    def __init__(self, cluster: KshareCluster) -> None:
+        self._folder = cluster.folder
+        self.address = f"127.0.0.1:{free_port()}"
+        coordinator = address_in(cluster.data_dir / "run/coordinator.ready")
+        flags = {
+            "--bootstrap-servers": cluster.bootstrap,
+            "--coordinator-address": coordinator,
+            "--console-listen": self.address,
+            "--ready-file": str(self._folder / "page.ready"),
+        }
+        self._command = [sys.executable, "-m", "kshare_console", *(part for flag in flags.items() for part in flag)]
+
+    def __enter__(self) -> Console:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        with (self._folder / "page.log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+        wait_for((self._folder / "page.ready").exists, "the console is ready")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        assert self._process.wait(20) == 0, (self._folder / "page.log").read_text()[-2000:]
+        (self._folder / "page.ready").unlink(missing_ok=True)
+
+
+class Live(NamedTuple):
+    """The cluster, its two consoles, and the address of listeners without sign-in."""
+
+    cluster: KshareCluster
+    bootstrap: str
+    admin: str
+    read_only: Console
+
+
+def address_in(ready_file: Path) -> str:
+    wait_for(ready_file.exists, f"{ready_file} was written")
+    return dict(line.partition("=")[::2] for line in ready_file.read_text().splitlines())["address"]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    port, sasl_port = free_port(), free_port()
+    settings = {
+        **SETTINGS,
+        "listeners": f"OPEN://127.0.0.1:{port},SIGNED://127.0.0.1:{sasl_port}",
+        "listener.security.protocol.map": "OPEN:PLAINTEXT,SIGNED:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.signed.plain.sasl.jaas.config": f'{PLAIN} required user_{USER}="{PASSWORD}";',
+        "group.share.max.record.lock.duration.ms": str(LOCK_MS),
+    }
+    folder = tmp_path_factory.mktemp("console-page")
+    options = ("--console", "127.0.0.1:0", "--console-admin")
+    with KshareCluster(folder, settings, port=port, options=options) as cluster:
+        bootstrap = cluster.bootstrap
+        with Console(cluster) as console, billing(bootstrap), hostile(bootstrap):
+            yield Live(cluster, bootstrap, f"http://{address_in(cluster.data_dir / 'run/console.ready')}", console)
+
+
+def group(bootstrap: str, name: str, **configs: str) -> None:
+    common = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": str(LOCK_MS)}
+    alter_group(bootstrap, name, {**common, **{key.replace("_", "."): value for key, value in configs.items()}})
+
+
+def billing(bootstrap: str) -> Reader:
+    """A worker that holds 2, 3 and 7 to 9 of orders-0; 4 is acknowledged, 5 released, 6 rejected, 0 and 1 are done."""
+    create_topic(bootstrap, "orders", 1)
+    create_topic(bootstrap, "wide", WIDE)
+    create_topic(bootstrap, "dlq.orders", 1, errors_deadletterqueue_group_enable="true")
+    group(bootstrap, "billing", errors_deadletterqueue_topic_name="dlq.orders")
+    produce(bootstrap, "orders", [f"order {number}" for number in range(10)])
+    worker = Reader(bootstrap, "billing", "orders", client_id="worker-1")
+    held = worker.take()
+    assert len(held) == 10
+    for number, kind in {0: ACCEPT, 1: ACCEPT, 4: ACCEPT, 5: RELEASE, 6: REJECT}.items():
+        worker.consumer.acknowledge(held[number], kind)
+    assert not worker.commit()
+    return worker
+
+
+def hostile(bootstrap: str) -> Reader:
+    """A worker whose group, client id and record are written to break a page."""
+    create_topic(bootstrap, "hostile", 1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("hostile", HOSTILE_VALUE, key=b"\xff\x00", headers=[("<i>h</i>", b"<b>"), ("none", None)])
+    assert producer.flush(30) == 0
+    group(bootstrap, HOSTILE_GROUP)
+    worker = Reader(bootstrap, HOSTILE_GROUP, "hostile", client_id="<svg onload=alert(1)>")
+    worker.take()
+    return worker
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page; a dialog of the browser, an error of a script, or a breach of the content policy fails the test."""
+    problems: list[str] = []
+
+    def asked(dialog: Dialog) -> None:
+        problems.append(dialog.message)
+        dialog.dismiss()
+
+    def failed(error: Error) -> None:
+        problems.append(str(error))
+
+    context = chromium.new_context()
+    found = context.new_page()
+    found.on("dialog", asked)
+    found.on("pageerror", failed)
+    found.on("console", lambda said: problems.append(said.text) if "Content Security" in said.text else None)
+    found.set_default_timeout(WITHIN_MS)
+    expect.set_options(timeout=WITHIN_MS)
+    yield found
+    context.close()
+    assert not problems
+
+
+def open_page(page: Page, live: Live, place: str = "") -> None:
+    """A page of the read-only console, once its figures are there."""
+    page.goto(f"http://{live.read_only.address}/#/{place}")
+    expect(page.locator("#main .loading")).to_have_count(0)
+    expect(page.locator("#main h1")).to_be_visible()
+
+
+def figure(page: Page, name: str) -> Locator:
+    return page.locator(f'[data-figure="{name}"] .figure-value')
+
+
+def cell(row: Locator, title: str) -> Locator:
+    return row.locator(f'td[data-label="{title}"]')
+
+
+def lag(bootstrap: str, name: str) -> int:
+    return sum(each.lag for each in read_share_offsets(bootstrap, name))
+
+
+def test_the_overview_and_the_lists_show_what_the_admin_api_says(page: Page, live: Live) -> None:
+    of_billing = lag(live.bootstrap, "billing")
+    assert of_billing == 6
+    open_page(page, live, "groups")
+    row = page.locator('[data-group="billing"]')
+    expect(cell(row, "Lag")).to_have_text("6")
+    expect(cell(row, "Members")).to_have_text("1")
+    expect(cell(row, "In flight")).to_have_text("5")
+    expect(cell(row, "State")).to_contain_text("Stable")
+    open_page(page, live)
+    groups = {"billing", HOSTILE_GROUP, "parcel-workers"}
+    expect(figure(page, "Lag")).to_have_text(str(sum(lag(live.bootstrap, each) for each in groups)))
+    expect(figure(page, "Dead letters")).to_have_text("1")
+    for role in ("coordinator", "share-coordinator", "leader", "gateway"):
+        expect(cell(page.locator(f'[data-role="{role}-1"]'), "State")).to_contain_text("healthy")
+    open_page(page, live, "groups/billing")
+    share_partition = page.locator('[data-partition="orders-0"]')
+    (offset,) = read_share_offsets(live.bootstrap, "billing")
+    expect(cell(share_partition, "Start offset")).to_have_text(str(offset.start_offset))
+    expect(cell(share_partition, "Lag")).to_have_text(str(offset.lag))
+    expect(page.locator('[data-list="members"] tbody tr')).to_contain_text(["worker-1"])
+    open_page(page, live, "topics/orders")
+    orders = page.locator('[data-list="partitions"] tbody tr')
+    expect(cell(orders, "End offset")).to_have_text("10")
+    open_page(page, live, "dead-letters")
+    letters = page.locator('[data-dead-letters="billing rejected"]')
+    expect(cell(letters, "Records")).to_have_text("1")
+    expect(cell(letters, "Examples")).to_contain_text("orders-0 · 6")
+    open_page(page, live, "placement")
+    expect(cell(page.locator('[data-node="leader-1"]'), "State")).to_contain_text("in use")
+
+
+def test_the_strip_shows_every_run_and_who_holds_it(page: Page, live: Live) -> None:
+    open_page(page, live, "groups/billing/orders/0?offset=2")
+    (offset,) = read_share_offsets(live.bootstrap, "billing")
+    assert offset.start_offset == 2
+    expect(figure(page, "Start offset")).to_have_text("2")
+    expect(figure(page, "End offset")).to_have_text("10")
+    expect(figure(page, "Acquired")).to_have_text("5")
+    labels = [
+        "Acquired, 2 to 3, delivered 1 time, held by worker-1",
+        "Acknowledged, 4, delivered 1 time",
+        "Available, 5, delivered 1 time",
+        "Archived, 6, delivered 1 time",
+        "Acquired, 7 to 9, delivered 1 time, held by worker-1",
+    ]
+    blocks = page.get_by_role("option").and_(page.locator("[data-run]"))
+    expect(blocks).to_have_count(len(labels))
+    assert [block.get_attribute("aria-label") for block in blocks.all()] == labels
+    rows = page.locator("[data-row]")
+    expect(cell(rows.last, "Held by")).to_have_text("worker-1")
+    expect(cell(rows.last, "Records")).to_have_text("3")
+    details = page.locator("section.details")
+    expect(details).to_have_attribute("data-details", "2")
+    page.locator('[data-run="2"]').focus()
+    page.keyboard.press("End")
+    expect(details).to_have_attribute("data-details", "7")
+    page.keyboard.press("ArrowLeft")
+    expect(details).to_have_attribute("data-details", "6")
+
+
+def test_a_stuck_record_is_found_and_released_in_four_clicks(page: Page, live: Live) -> None:
+    create_topic(live.bootstrap, "parcels", 1)
+    group(live.bootstrap, "parcel-workers")
+    produce(live.bootstrap, "parcels", ["a", "b", "c"])
+    with Reader(live.bootstrap, "parcel-workers", "parcels", client_id="stuck") as stuck:
+        assert len(stuck.take()) == 3
+        sign_in(page, live)
+        clicks: list[Locator] = []
+
+        def click(target: Locator) -> None:
+            clicks.append(target)
+            target.click()
+
+        click(page.get_by_role("link", name="parcels-0 · 0 to 2"))
+        click(page.locator('[data-run="0"]'))
+        click(page.get_by_role("button", name="Release", exact=True))
+        expect(page.locator("#dialog .question")).to_contain_text("parcels")
+        click(page.locator("#confirm"))
+        expect(page.locator("#notice")).to_have_text("3 records released.")
+        expect(page.locator('[data-run="0"]')).to_have_attribute("aria-label", "Available, 0 to 2, delivered 1 time")
+        assert len(clicks) == 4
+        with Reader(live.bootstrap, "parcel-workers", "parcels", client_id="next") as following:
+            assert counts_of(following.take()) == [2, 2, 2]
+            following.settle()
+        for message in stuck.held:
+            stuck.consumer.acknowledge(message, ACCEPT)
+        assert stuck.commit()
+
+
+def sign_in(page: Page, live: Live) -> None:
+    page.goto(live.admin)
+    page.get_by_label("User").fill(USER)
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.locator('[data-mode="admin"]')).to_be_visible()
+
+
+def test_a_read_only_console_shows_nothing_that_changes(page: Page, live: Live) -> None:
+    methods: set[str] = set()
+    page.on("request", lambda request: methods.add(request.method))
+    for place in PAGES:
+        open_page(page, live, place)
+        expect(page.locator('[data-mode="read-only"]')).to_be_visible()
+        expect(page.get_by_role("button", name=CHANGES)).to_have_count(0)
+        page.keyboard.press("r")
+        page.keyboard.press("x")
+    assert methods == {"GET"}
+
+
+def test_hostile_names_and_payloads_are_text(page: Page, live: Live) -> None:
+    shown = HOSTILE_GROUP.replace("\u202e", "\\u202e")
+    open_page(page, live, "groups")
+    page.get_by_role("link", name=shown, exact=True).click()
+    expect(page.locator("h1")).to_have_text(f"Group {shown}")
+    expect(page.locator('[data-list="members"]')).to_contain_text("<svg onload=alert(1)>")
+    open_page(page, live, f"groups/{quote(HOSTILE_GROUP, safe='')}/hostile/0?offset=0")
+    expect(page.locator("section.details")).to_contain_text("<svg onload=alert(1)>")
+    open_page(page, live, "records/hostile/0/0")
+    value = page.locator('[data-payload="Value"] pre')
+    expect(value).to_have_text('{\n  "id": 12345678901234567890,\n  "note": "<script>alert(1)</script>"\n}')
+    page.get_by_role("button", name="Hex").last.click()
+    expect(value).to_contain_text("7b 22 69 64")
+    expect(page.locator('[data-payload="Key"] pre')).to_contain_text("ff 00")
+    expect(page.get_by_role("cell", name="<i>h</i>")).to_be_visible()
+    expect(page.locator("#main img, #main script, #main i")).to_have_count(0)
+
+
+def test_long_lists_are_shown_in_parts_and_can_be_searched(page: Page, live: Live) -> None:
+    open_page(page, live, "topics/wide")
+    rows = page.locator('[data-list="partitions"] tbody tr')
+    expect(rows).to_have_count(100)
+    page.get_by_role("button", name="Next").click()
+    expect(rows).to_have_count(WIDE - 100)
+    page.keyboard.press("/")
+    page.keyboard.type("149")
+    expect(rows).to_have_count(1)
+
+
+def test_figures_are_stale_while_the_console_is_away_and_live_again_after_it(page: Page, live: Live) -> None:
+    open_page(page, live)
+    badge = page.locator("[data-freshness]")
+    expect(badge).to_have_attribute("data-freshness", "live")
+    live.read_only.stop()
+    expect(badge).to_have_attribute("data-freshness", "stale")
+    expect(badge).to_contain_text("stale since")
+    expect(figure(page, "Partitions")).not_to_have_text("unknown")
+    live.read_only.start()
+    expect(badge).to_have_attribute("data-freshness", "live")
+
+
+def background(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def test_keys_and_the_switch_of_the_theme(page: Page, live: Live) -> None:
+    page.emulate_media(color_scheme="light")
+    open_page(page, live)
+    light = background(page)
+    page.keyboard.press("t")
+    dark = background(page)
+    assert dark != light
+    page.reload()
+    expect(page.locator("#main h1")).to_be_visible()
+    assert background(page) == dark
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page.locator("h1")).to_have_text("Topics")
+    page.keyboard.press("?")
+    expect(page.locator("#dialog")).to_contain_text("Keys")
+    page.keyboard.press("Escape")
+    expect(page.locator("#dialog")).not_to_be_visible()
+
+
+FIGURES = {
+    "duration(265042)": "4 m 25 s",
+    "duration(3600000)": "1 h",
+    "duration(90061000)": "1 d 1 h",
+    "duration(850)": "850 ms",
+    "duration(-5)": "0 s",
+    "bytes(1234567890)": "1.2 GB",
+    "bytes(999)": "999 B",
+    "count(12345)": "12,345",
+    "count(null)": "unknown",
+    "rate(0.44)": "0.4/s",
+    "rate(1234.5)": "1,235/s",
+    "counted(1, 'record')": "1 record",
+    "offsets(7, 12)": "7 to 12",
+}
+
+
+def test_figures_have_the_units_that_people_use(page: Page, live: Live) -> None:
+    open_page(page, live)
+    for call, wanted in FIGURES.items():
+        assert page.evaluate(f"import('/units.js').then((units) => units.{call})") == wanted
