@@ -12,6 +12,6 @@ _HAS_HELM = shutil.which("helm") is not None or (cache() / "bin" / "helm").exist
 if os.environ.get("KSHARE_TEST_KUBERNETES"):
     collect_ignore_glob: list[str] = []
 elif _HAS_HELM:
-    collect_ignore_glob = ["test_chart_installed.py"]
+    collect_ignore_glob = ["test_*_installed.py"]
 else:
     collect_ignore_glob = ["test_*.py"]
