@@ -51,6 +51,14 @@ def test_without_listeners_there_are_none() -> None:
             {"listeners": "A://127.0.0.1:1,B://[::1]:1", MAP: "A:SSL,B:SSL"},
             [("A", "SSL", "127.0.0.1", 1, "127.0.0.1", 1), ("B", "SSL", "::1", 1, "::1", 1)],
         ),
+        (  # what the chart says of a pod with an IPv6 address, which Kubernetes fills in without brackets
+            {
+                "listeners": "PLAINTEXT://:9092,EXTERNAL://:9094",
+                MAP: "PLAINTEXT:PLAINTEXT,EXTERNAL:SSL",
+                "advertised.listeners": "PLAINTEXT://fd00::7:9092,EXTERNAL://[2001:db8::1]:443",
+            },
+            [("PLAINTEXT", "PLAINTEXT", "", 9092, "fd00::7", 9092), ("EXTERNAL", "SSL", "", 9094, "2001:db8::1", 443)],
+        ),
     ],
 )
 def test_what_listeners_say(texts: dict[str, str], expected: list[tuple[str, str, str, int, str, int]]) -> None:
