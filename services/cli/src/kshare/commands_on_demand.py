@@ -40,7 +40,7 @@ PLACES = {
     "restore": Place("kshare.backup.command_line", "restore"),
     "detach": Place("kshare.detach.command_line", "detach"),
     "topics": Place("kshare.commands.topics_command_line", "topics_app"),
-    "brokers": Place("kshare.commands.brokers", "brokers_app"),
+    "brokers": Place("kshare.commands.cluster.brokers", "brokers_app"),
     "groups": Place("kshare.commands.groups.command_line", "groups_app"),
     "partitions": Place("kshare.commands.partitions_command_line", "partitions_app"),
     "state": Place("kshare.commands.state.command_line", "state_app"),
