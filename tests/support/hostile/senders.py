@@ -139,7 +139,7 @@ class Sender:
                     if burst[-1].ends_stream:
                         writer.write_eof()
                     await writer.drain()
-                except (ConnectionResetError, BrokenPipeError):
+                except OSError:  # the connection is closed already
                     pass  # what was answered before is still to be read
                 answered, is_open = await self._read(answers, burst, probe_id)
         except TimeoutError:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkSlices
-from kshare_gateway.connections.connection import REQUESTS_PER_TURN
+from kshare_gateway.connections.turns import REQUESTS_PER_TURN
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, build, request_frame, run, topic

@@ -16,12 +16,18 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.audit import AUDITED, Audit
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.create_topics import CreatableTopic, CreateTopicsRequest
+from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest, DeleteRecordsTopic
 from kshare_wire.generated.requests.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kshare_wire.generated.responses.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 from kshare_wire.generated.responses.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 CONTEXT = cast(
@@ -79,6 +85,30 @@ def test_configs_are_named_without_their_values(caplog: pytest.LogCaptureFixture
         {"resource_type": 4, "resource_name": "1", "configs": ["listener.name.x.ssl.key.password"]}
     ]
     assert line["outcome"] == "succeeded" and "planted" not in json.dumps(line)
+
+
+def _records_deleted(*codes: int) -> DeleteRecordsResponse:
+    partitions = [DeleteRecordsPartitionResult(partition_index=n, error_code=code) for n, code in enumerate(codes)]
+    return DeleteRecordsResponse(topics=[DeleteRecordsTopicResult(name="a", partitions=partitions)])
+
+
+def test_what_changed_nothing_has_a_limit_and_what_may_have_changed_something_has_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_s = 100.0
+    audit = Audit(lambda: now_s)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="a")], timeout_ms=1)
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for _ in range(LINES_PER_SECOND + 7):
+        audit.operation(CONTEXT, ApiKey.DELETE_RECORDS, request, _records_deleted(unknown, unknown))
+    assert len(lines(caplog)) == LINES_PER_SECOND
+    for _ in range(LINES_PER_SECOND + 7):
+        audit.operation(CONTEXT, ApiKey.DELETE_RECORDS, request, _records_deleted(unknown, 0, unknown))
+        audit.operation(CONTEXT, ApiKey.DELETE_RECORDS, request, _records_deleted(0))
+    assert len(lines(caplog)) == LINES_PER_SECOND + 2 * (LINES_PER_SECOND + 7)
+    now_s = 101.0
+    audit.operation(CONTEXT, ApiKey.DELETE_RECORDS, request, _records_deleted(unknown))
+    assert lines(caplog)[-1]["left_out_before"] == 7
 
 
 def test_denials_have_a_limit_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,8 +6,8 @@ one response full of records in memory. The same holds for requests whose respon
 REQUESTS_UNDER_WAY_LIMIT bounds the others. The connection is not read beyond that limit, while the client does not read
 its responses, or while the connection holds more than its part of the memory budget (`request_memory`).
 
-No connection monopolizes the event loop. At most REQUESTS_PER_TURN requests of a connection start in one turn of the
-loop, and long requests are decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client
+No connection monopolizes the event loop. Connections take turns to start requests (`turns`), and long requests are
+decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client
 that has disconnected are dropped: queued ones never start, running ones stop at their next slice. Only a Produce that
 was received whole is always carried out, because a client with acks = 0 may close its connection right after it.
 
@@ -45,6 +45,7 @@ from kshare_gateway.connections.request_parts import (
     repeated_together,
 )
 from kshare_gateway.connections.request_traces import RequestTraces
+from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUEST, Turns
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from kshare_gateway.upstream.client_relay import ClientRelay
 
 REQUESTS_UNDER_WAY_LIMIT = 64
-REQUESTS_PER_TURN = 16
 LONG_REQUESTS_LIMIT = 1
 """Limit of requests with more elements than a slice that a gateway decodes and answers concurrently.
 
@@ -128,6 +128,7 @@ class ConnectionEnvironment:
     """connection.failed.authentication.delay.ms."""
     memory: RequestMemory = field(default_factory=unlimited_memory)
     slices: WorkSlices = field(default_factory=WorkSlices)
+    turns: Turns = field(default_factory=Turns)
     long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
     request_id_prefix: str = "gateway"
     """Prefix of the request ids of this gateway; connection id and correlation id follow."""
@@ -186,7 +187,8 @@ class ClientConnection(asyncio.Protocol):
         self._held_frame: memoryview | None = None
         self._lanes_in_use = [False, False, False]
         self._is_decoding = False
-        self._serving: asyncio.Handle | None = None
+        self.charge = 0.0
+        self.waits_for_turn = False
         self.account = MemoryAccount(environment.memory, self)
         self._writing_is_paused = False
         self._reading_is_paused = False
@@ -204,6 +206,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
         self._environment.memory.open(self.account)
+        self._environment.turns.admit(self)
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host = f"/{peer[0]}"
@@ -253,8 +256,6 @@ class ClientConnection(asyncio.Protocol):
         self._slots.clear()
         self._held_frame = None
         self._frames = FrameReader(0)
-        if self._serving is not None:
-            self._serving.cancel()
         if self._muted is not None:
             self._muted.cancel()
         if self._idle_timer is not None:
@@ -306,31 +307,39 @@ class ClientConnection(asyncio.Protocol):
     # Requests
 
     def _serve(self) -> None:
-        """Starts received requests, up to the limits of this connection and of one turn of the loop."""
-        started = 0
+        """Starts received requests, up to the limits of this connection, when its turn has come."""
+        has_frame = self._held_frame is not None or self._frames.is_ready
+        if has_frame and self._may_start() and self._environment.turns.may_start(self):
+            self.take_turn()
+        else:
+            self._adjust_reading()
+
+    def take_turn(self) -> None:
+        """Starts received requests while no other connection has to be served first."""
+        turns = self._environment.turns
+        started, is_turn = 0, True
         try:
             while self._may_start():
                 frame = self._held_frame or self._frames.next_frame()
                 if frame is None:
                     break
                 self._held_frame = None
-                if started == REQUESTS_PER_TURN or self._must_wait(frame):
+                if self._must_wait(frame):
                     self._held_frame = frame
+                    break
+                if not is_turn:
+                    self._held_frame = frame
+                    turns.wait(self)
                     break
                 self._start(frame)
                 started += 1
+                is_turn = turns.charged(self)
         except (MalformedRequest, ConnectionMustClose) as problem:
             self._close(str(problem), MALFORMED)
             return
         if started:
             self.account.frame_is_whole()
-        if started == REQUESTS_PER_TURN and self._serving is None:
-            self._serving = asyncio.get_running_loop().call_soon(self._serve_on)
         self._adjust_reading()
-
-    def _serve_on(self) -> None:
-        self._serving = None
-        self._serve()
 
     def _may_start(self) -> bool:
         stopped = self._is_closed or self._is_stopping or self._writing_is_paused or self._is_decoding
@@ -338,7 +347,8 @@ class ClientConnection(asyncio.Protocol):
             return False  # what a request is allowed depends on the answer to the one before
         if self._muted is not None:
             return False
-        return not stopped and len(self._slots) < REQUESTS_UNDER_WAY_LIMIT
+        limit = CROWDED_LIMIT if self._environment.turns.is_crowded else REQUESTS_UNDER_WAY_LIMIT
+        return not stopped and len(self._slots) < limit
 
     def _must_wait(self, frame: memoryview) -> bool:
         """Whether a request of the frame's lane is in flight."""
@@ -459,6 +469,7 @@ class ClientConnection(asyncio.Protocol):
         """
         slot = self._new_slot(header.api_key, header.version, size)
         slot.elements = elements
+        self.charge += elements / ELEMENTS_OF_A_REQUEST
         context = self._environment.context(self, header)
         handler = self._handlers[header.api_key]
         if handler.answer_now is not None and elements <= SLICE_ELEMENTS and not _must_authorize(context, handler):

@@ -1,8 +1,9 @@
 """The audit log: who did which administrative operation, from where, with which outcome, as lines of JSON.
 
 The lines are those of the logger "kshare.audit", whatever the format of other logs is. A line names resources and the
-configs that were changed, never a value, since a value may be a secret. A denied operation of any API has a line too,
-within a limit (`bounded_lines`); a later line says how many were left out.
+configs that were changed, never a value, since a value may be a secret. Each operation that may have changed something
+has a line. One that changed nothing, and a denied operation of any API, has a line within a limit (`bounded_lines`), so
+that clients whose requests fail cannot fill a disk; a later line says how many were left out.
 """
 
 from __future__ import annotations
@@ -60,13 +61,22 @@ class Audit:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._denials = BoundedLines(now_s)
+        self._failures = BoundedLines(now_s)
 
     def operation(self, context: RequestContext, api_key: int, request: Request[Any], response: Response) -> None:
-        """Writes the line of an administrative operation; nothing for other APIs."""
+        """Writes the line of an administrative operation; nothing for other APIs.
+
+        A failed one is left out if it changed nothing, and there were too many of those within this second.
+        """
         if api_key not in AUDITED:
             return
         found = list(_resources(request))
         codes = Counter(_code_name(code) for code in error_codes(response))
+        left_out: int | None = 0
+        if codes and _changed_nothing(response):
+            left_out = self._failures.take()
+            if left_out is None:
+                return
         _write(
             context,
             "operation",
@@ -75,6 +85,7 @@ class Audit:
             resource_count=len(found),
             outcome="failed" if codes else "succeeded",
             error_codes=dict(codes),
+            **({"left_out_before": left_out} if left_out else {}),
         )
 
     def denial(self, context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
@@ -90,6 +101,15 @@ class Audit:
             resource_name=name[:TEXT_LIMIT],
             left_out_before=left_out,
         )
+
+
+def _changed_nothing(result: Struct) -> bool:
+    """Whether a response, or a part of one, has an error for all that was asked."""
+    if getattr(result, "error_code", 0):
+        return True
+    values = (getattr(result, field) for field in result.__slots__)
+    parts = [part for value in values if isinstance(value, list) for part in value if isinstance(part, Struct)]
+    return bool(parts) and all(map(_changed_nothing, parts))
 
 
 def _write(context: RequestContext, event: str, **fields: Any) -> None:
