@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -229,3 +230,22 @@ def test_a_barrier_is_done_after_a_turn_that_failed_too(given_up: bool) -> None:
             answer.result()
 
     run(play)
+
+
+def test_a_refused_command_leaves_nothing_to_the_cycle_collector() -> None:
+    async def main() -> None:
+        scene = Scene()
+        for _ in range(3):
+            with pytest.raises(KafkaError):
+                await scene.runner.submit("bad")
+        await asyncio.sleep(0)
+        assert not [
+            each for each in gc.get_objects() if isinstance(each, KafkaError) and "is not a number" in str(each)
+        ]
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()

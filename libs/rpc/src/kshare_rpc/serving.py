@@ -48,6 +48,7 @@ def serves(
             try:
                 return await function(owner, request, payload)
             except KafkaError as error:
+                error.__traceback__ = None  # it holds this frame, and the handler's, which may hold the error
                 return refusal(request, error.code, error.message)
             except StorageFailure as failure:
                 return refusal(request, storage_failed, str(failure))

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
 
 from caio import AbstractOperation
@@ -65,7 +64,7 @@ class KernelSync:
         assert self._ended is None, "one sync at a time"
         self._ended = ended
         operation = Operation.fdsync(descriptor)
-        operation.set_callback(partial(self._completed, operation))
+        operation.set_callback(self._completed)
         self._operation = operation  # the kernel writes into it
         try:
             is_taken = self._context.submit(operation) == 1
@@ -84,9 +83,10 @@ class KernelSync:
             self._context.poll()
         self._context.process_events()
 
-    def _completed(self, operation: AbstractOperation, result: int) -> None:
+    def _completed(self, result: int) -> None:
+        assert self._operation is not None
         try:
-            operation.get_value()
+            self._operation.get_value()
         except Exception:  # caio has an exception of its own for some errors
             self._end(False)
             return

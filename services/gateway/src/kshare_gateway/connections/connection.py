@@ -260,6 +260,7 @@ class ClientConnection(asyncio.Protocol):
             self._muted.cancel()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        self._idle_timer = self._muted = self._transport = None  # each refers to the connection
         if self._is_admitted:
             self._environment.lost(self)
 
@@ -666,7 +667,8 @@ class ClientConnection(asyncio.Protocol):
             assert handler.handle is not None
             return await handler.handle(context, request), None
         except KafkaError as failure:
-            error = failure
+            # Its traceback holds this frame, which holds the error: garbage of each refused request.
+            error = failure.with_traceback(None)
             with log_fields(group=getattr(request, "group_id", None) or "", client_id=header.client_id or ""):
                 self._environment.lines.info(handler.name, "%s of %s: %s", handler.name, self.client_host, error)
         except (ConnectionMustClose, WorkAbandoned):
@@ -759,10 +761,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _send(self, buffers: list[Buffer]) -> None:
         """Writes a response."""
-        if not buffers:
-            return
         transport = self._transport
-        assert transport is not None
+        if not buffers or transport is None:
+            return
         self._last_active = asyncio.get_running_loop().time()
         self._environment.metrics.sent_bytes += sum(map(len, buffers))
         if len(buffers) == 1:

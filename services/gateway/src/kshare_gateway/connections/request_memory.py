@@ -51,6 +51,25 @@ class MemoryHolder(Protocol):
         """Closes the connection, whose client is too slow while others wait for room."""
 
 
+class _Gone:
+    """The holder of a closed account. Its connection would otherwise be garbage that only the cycle collector finds."""
+
+    def room_changed(self) -> None:
+        pass
+
+    def missing_frame_bytes(self) -> int:
+        return 0
+
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def close_slow(self, held_bytes: int) -> None:
+        pass
+
+
+_GONE = _Gone()
+
+
 class MemoryAccount:
     """The bytes that one connection holds."""
 
@@ -70,7 +89,7 @@ class MemoryAccount:
 
     def __init__(self, memory: RequestMemory, holder: MemoryHolder) -> None:
         self._memory = memory
-        self.holder = holder
+        self.holder: MemoryHolder = holder
         self.request_bytes = 0
         self.answer_bytes = 0
         """Bytes of responses that wait for earlier responses."""
@@ -159,6 +178,7 @@ class MemoryAccount:
         self.request_bytes = self.answer_bytes = self.unsent_bytes = 0
         self._memory.forget(self)
         self._memory.release(size)
+        self.holder = _GONE
 
 
 class ReservationTerms(NamedTuple):

@@ -64,10 +64,8 @@ class ProduceHandler:
         """The response when all appends have ended; raises an error that is not Kafka's."""
         partitions = []
         for partition, append in zip(request.partitions, appends, strict=True):
-            try:
-                result: Appended | KafkaError = append.result()
-            except KafkaError as error:
-                result = error
+            failure = append.exception()  # not raised: its traceback would refer to this frame, which refers to it
+            result = failure if isinstance(failure, KafkaError) else append.result()
             partitions.append(self._answer(partition, result))
         return leader_pb2.ProduceResponse(partitions=partitions)
 

@@ -138,6 +138,9 @@ class BatchValidation:
             return True, batch.check(min(self._inline_bytes, batch.rules.limit_bytes))
         except DecompressesTooFar:
             return False, None
+        except KafkaError as refusal:
+            # Its traceback holds the caller's frame, and that one the Future which gets the refusal.
+            return True, refusal.with_traceback(None)
         except Exception as error:  # bad input or a bug ends this append only
             return True, error
 
