@@ -72,6 +72,29 @@ def test_the_way_of_records() -> None:
     scenario(test)
 
 
+def test_an_operators_release_and_rejection() -> None:
+    async def test() -> None:
+        told = Told()
+        leader = told.leader
+        await leader.acquire("m1", max_records=10)
+        told.take()
+        for first, last, kind in ((0, 2, 2), (3, 4, 3)):
+            request = leader_pb2.EndAcquisitionsRequest(
+                group_id="group", topic_id=TOPIC, first_offset=first, last_offset=last, acknowledge_type=kind
+            )
+            await leader.service.end_acquisitions(request, memoryview(b""))
+        events = [event for record in told.take() for event in record.events]
+        assert [short(event) for event in events] == [
+            ("released", 0, 2, 1, None),
+            ("rejected", 3, 4, 1, None),
+            ("archived", 3, 4, 1, "rejected"),
+        ]
+        assert {event.member_id for event in events[:2]} == {"m1"}
+        await leader.service.stop()
+
+    scenario(test)
+
+
 def test_times_deadlines_and_members() -> None:
     async def test() -> None:
         told = Told(share_record_lock_duration_ms="20000")
