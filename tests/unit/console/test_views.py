@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from kshare_console.cluster_client import ShareOffset
 from kshare_console.refusal import Refusal
 from kshare_console.views.dead_letters import Reason, add_all, shown
+from kshare_console.views.groups import groups
+from kshare_console.views.observation import Snapshot
+from kshare_console.views.overview import overview
 from kshare_console.views.paging import MOST_LIMIT, PageRequest, page_of, place_key
 from kshare_console.views.rates import Counters, Rates, Reading, counters_of, rates_between
 from kshare_console.views.records import SHOWN_BYTES, value
@@ -60,6 +64,37 @@ def test_counts_of_groups_that_are_not_visible_are_left_out() -> None:
     totals.groups.add(group_id="mine", delivered_total=5, redelivered_total=1, accepted_total=4, dead_letters_total=2)
     totals.groups.add(group_id="other", delivered_total=500)
     assert counters_of(totals, {"mine"}) == Counters(5, 1, 4, 9, 2)
+
+
+# The overview
+
+
+def test_while_a_coordinator_is_away_its_state_is_shown_and_no_figure_is_made_up() -> None:
+    away = Refusal(503, "COORDINATOR_NOT_AVAILABLE", "listing groups: COORDINATOR_NOT_AVAILABLE")
+    snapshot = Snapshot(
+        time_ms=1,
+        may_see_roles=True,
+        coordinators={"c:1": "active", "c:2": "standby", "c:3": "cannot connect to c:3"},
+        unreachable_leaders={"l:1": "the leader at l:1 did not answer"},
+        problems=(away.words,),
+        groups_problem=away,
+    )
+    found = overview(snapshot, [])
+    assert [found[name] for name in ("lag_records", "dead_letters", "groups", "redelivered_per_s")] == [None] * 4
+    roles = found["roles"]
+    assert isinstance(roles, list)
+    assert [(each["name"], each["state"]) for each in roles] == [
+        ("coordinator-1", "healthy"),
+        ("coordinator-2", "standby"),
+        ("coordinator-3", "unreachable"),
+    ]
+    problems = found["problems"]
+    assert isinstance(problems, list)
+    assert {each["where"] for each in problems} == {"console", "l:1", "c:3"}
+    with pytest.raises(Refusal, match="COORDINATOR_NOT_AVAILABLE"):
+        groups(snapshot, PageRequest())
+    hidden = overview(replace(snapshot, may_see_roles=False), [])
+    assert (hidden["roles"], hidden["problems"]) == ([], [])
 
 
 # Share-partitions

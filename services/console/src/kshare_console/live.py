@@ -18,7 +18,8 @@ from kshare_console.views.paging import Json
 INTERVAL_MS = 500
 PROBLEM_INTERVAL_MS = 2_000
 IDLE_SHARE = 4
-"""A computation that takes long is followed by a pause of so many times its duration."""
+LONGEST_PAUSE_S = 5.0
+"""A computation that takes long is followed by a pause of so many times its duration, at most LONGEST_PAUSE_S."""
 TIME = "time_ms"
 log = logging.getLogger("kshare_console")
 
@@ -107,7 +108,7 @@ class _LiveView:
                 self._tell("problem", {"error": "the console failed; its log says why", "code": "FAILED"})
                 interval_ms = PROBLEM_INTERVAL_MS
             took_s = loop.time() - began_s
-            await asyncio.sleep(max(interval_ms / 1000 - took_s, IDLE_SHARE * took_s))
+            await asyncio.sleep(max(interval_ms / 1000 - took_s, min(IDLE_SHARE * took_s, LONGEST_PAUSE_S)))
 
     def _tell(self, event: str, state: Mapping[str, object]) -> None:
         """Sends a state that differs from the one before in more than its time."""

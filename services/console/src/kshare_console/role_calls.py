@@ -177,17 +177,21 @@ class RoleCalls:
         return found
 
     async def _shared(self, name: str, read: Callable[[], Awaitable[Kept]]) -> Kept:
-        """The answer that is under way or not older than KEPT_S, else a new one."""
+        """The answer that is under way or not older than KEPT_S, else a new one. Failures are not kept."""
         now_s = self._now_s()
         for other in [key for key, (at_s, task) in self._kept.items() if task.done() and now_s - at_s > KEPT_S]:
             del self._kept[other]
         kept = self._kept.get(name)
-        if kept is None:
+        if kept is None or _has_failed(kept[1]):
             task = asyncio.ensure_future(read())
             task.add_done_callback(_note_failure)
             kept = self._kept[name] = (now_s, task)
         found: Kept = await asyncio.shield(kept[1])
         return found
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _note_failure(task: asyncio.Task[Any]) -> None:

@@ -16,7 +16,9 @@ FIRST_PAGE = PageRequest()
 
 
 def groups(snapshot: Snapshot, asked: PageRequest) -> Json:
-    """A page of the groups, by id."""
+    """A page of the groups, by id; Refusal if they cannot be read."""
+    if snapshot.groups_problem is not None:
+        raise snapshot.groups_problem
     found, next_key, total = page_of([(group.group_id, group) for group in snapshot.groups], asked)
     return {**listing([_summary(group) for group in found], next_key, total), "time_ms": snapshot.time_ms}
 

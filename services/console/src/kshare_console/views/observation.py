@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kshare_console.cluster_client import SHARE, ClusterClient, ShareOffset
-from kshare_console.refusal import Refusal
+from kshare_console.refusal import Refusal, unavailable
 from kshare_console.role_calls import RoleCalls
 from kshare_console.views.oldest_acquired import oldest_acquired, oldest_locks
 from kshare_console.views.paging import Json
@@ -21,11 +21,15 @@ from kshare_console.views.rates import Rates, Reading, Totals, counters_of, rate
 from kshare_core.security.acls import Operation
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 
+Part = TypeVar("Part")
 STEP_MS = 2_000
 POINTS_LIMIT = 300
-KEEP_S = 600.0
+KEEP_S = 120.0
 IDLE_SHARE = 4
-"""A reading that takes long is followed by a pause of so many times its duration."""
+LONGEST_PAUSE_S = 10.0
+"""A reading that takes long is followed by a pause of so many times its duration, at most LONGEST_PAUSE_S."""
+PART_TIMEOUT_S = 5.0
+"""How long one part of a reading may take; what is late is told as a problem, and the others are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Point(NamedTuple):
 
     time_ms: int
     rates: Rates | None
-    lag_records: int
+    lag_records: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,40 @@ class Snapshot:
     unreachable_leaders: Mapping[str, str] = field(default_factory=dict)
     """By address, why it does not answer."""
     oldest_acquired: tuple[Json, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What could not be read, and why."""
+    groups_problem: Refusal | None = None
+    """Why `groups` are not known."""
 
     @property
-    def lag_records(self) -> int:
+    def lag_records(self) -> int | None:
+        """None if the groups are not known."""
+        if self.groups_problem is not None:
+            return None
         return sum(group.lag_records or 0 for group in self.groups)
+
+
+class _PartialReading:
+    """Parts of a reading, and the refusals of those that failed. A user who is signed in no more ends the reading."""
+
+    def __init__(self) -> None:
+        self.problems: list[Refusal] = []
+
+    async def of(self, part: Awaitable[Part], otherwise: Part) -> Part:
+        try:
+            async with asyncio.timeout(PART_TIMEOUT_S):
+                return await part
+        except TimeoutError:
+            self.problems.append(unavailable(f"the cluster did not answer within {PART_TIMEOUT_S:g} s"))
+            return otherwise
+        except Refusal as problem:
+            if problem.status == 401:
+                raise
+            self.problems.append(problem)
+            return otherwise
+
+    def first(self) -> Refusal:
+        return self.problems[0]
 
 
 class Observation:
@@ -85,6 +119,7 @@ class Observation:
         self._before: Reading | None = None
         self._task: asyncio.Task[None] | None = None
         self._looked_at_s = 0.0
+        self._may_see_roles: bool | None = None
         self._read: asyncio.Future[None] | None = None
         """Done at the next reading."""
         self._problem: Refusal | None = None
@@ -134,36 +169,55 @@ class Observation:
                 if read is not None and not read.done():
                     read.set_result(None)
             took_s = loop.time() - began_s
-            await asyncio.sleep(max(STEP_MS / 1000 - took_s, IDLE_SHARE * took_s))
+            await asyncio.sleep(max(STEP_MS / 1000 - took_s, min(IDLE_SHARE * took_s, LONGEST_PAUSE_S)))
 
     async def _take(self) -> None:
-        summaries = await self._summaries()
-        placement = await self._roles.partitions()
-        live = [leader.rpc_address for leader in placement.leaders if leader.is_live]
-        answers = await self._roles.totals(live)
+        """Takes what can be read: while a role is away, the others and what is known of it are shown.
+
+        Refusal if nothing is known about what the principal may see.
+        """
+        reading, groups_reading, roles = _PartialReading(), _PartialReading(), self._roles
+        may_see_roles, coordinators, summaries, placement, nodes, states = await asyncio.gather(
+            reading.of(self._client.may(Operation.DESCRIBE), self._may_see_roles),
+            roles.coordinator_states(),
+            groups_reading.of(self._summaries(), []),
+            reading.of(roles.partitions(), coordinator_pb2.DescribePartitionsResponse()),
+            reading.of(roles.nodes(), coordinator_pb2.DescribeNodesResponse()),
+            reading.of(roles.state_partitions(), coordinator_pb2.DescribeStatePartitionsResponse()),
+        )
+        if may_see_roles is None:
+            raise reading.first()
+        self._may_see_roles = may_see_roles
+        answers = await self._roles.totals([leader.rpc_address for leader in placement.leaders if leader.is_live])
         totals = [answer for answer in answers.values() if isinstance(answer, Totals)]
         visible = {group.group_id for group in summaries}
         counters = {each.incarnation: counters_of(each, visible) for each in totals}
-        reading = Reading(asyncio.get_running_loop().time(), counters)
-        rates, self._before = rates_between(self._before, reading), reading
+        rates = None
+        if groups_reading.problems:
+            self._before = None
+        else:
+            now = Reading(asyncio.get_running_loop().time(), counters)
+            rates, self._before = rates_between(self._before, now), now
         held = _held(totals)
         locks = oldest_locks(answers, self._topics)
         time_ms = self._now_ms()
-        may_see_roles = await self._client.may(Operation.DESCRIBE)
+        oldest = await reading.of(oldest_acquired(self._roles, locks, self._topics, self._clients, time_ms), ())
         self.snapshot = Snapshot(
             time_ms=time_ms,
             groups=tuple(_with_held(group, held) for group in summaries),
             rates=rates,
             dead_letters=sum(each.dead_letters for each in counters.values()),
             may_see_roles=may_see_roles,
-            nodes=await self._roles.nodes(),
+            nodes=nodes,
             placement=placement,
-            states=await self._roles.state_partitions(),
-            coordinators=await self._roles.coordinator_states(),
+            states=states,
+            coordinators=coordinators,
             unreachable_leaders={address: words for address, words in answers.items() if isinstance(words, str)},
-            oldest_acquired=await oldest_acquired(self._roles, locks, self._topics, self._clients, time_ms),
+            oldest_acquired=oldest,
+            problems=tuple(dict.fromkeys(each.words for each in (*reading.problems, *groups_reading.problems))),
+            groups_problem=groups_reading.problems[0] if groups_reading.problems else None,
         )
-        self.history.append(Point(time_ms, rates, self.snapshot.lag_records))
+        self.history.append(Point(self.snapshot.time_ms, rates, self.snapshot.lag_records))
 
     async def _summaries(self) -> list[GroupSummary]:
         listed = await self._client.list_groups()

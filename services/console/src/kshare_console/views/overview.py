@@ -30,8 +30,8 @@ def overview(snapshot: Snapshot, history: Iterable[Point]) -> Json:
         },
         "redelivered_per_s": rates.redelivered if rates else None,
         "lag_records": snapshot.lag_records,
-        "dead_letters": snapshot.dead_letters,
-        "groups": len(snapshot.groups),
+        "dead_letters": snapshot.dead_letters if snapshot.groups_problem is None else None,
+        "groups": len(snapshot.groups) if snapshot.groups_problem is None else None,
         "partitions": {
             "total": len(partitions) if shown else None,
             "offline": sum(partition.leader_node_id not in live for partition in partitions) if shown else None,
@@ -120,6 +120,7 @@ def _role(node: pb.Node) -> str:
 def problems(snapshot: Snapshot) -> list[Json]:
     """What keeps the cluster from serving, in words."""
     found: list[Json] = [{"words": words, "where": "cluster"} for words in snapshot.nodes.cluster_problems]
+    found += [{"words": words, "where": "console"} for words in snapshot.problems]
     found += [{"words": words, "where": address} for address, words in snapshot.unreachable_leaders.items()]
     found += [
         {"words": f"the coordinator does not answer: {state}", "where": address}
