@@ -2,6 +2,11 @@
 
 export const session = { principal: null, sign_in: "none", admin: false, version: "", cluster_id: "", csrf_token: "" };
 
+/** A console that is stopped, or behind a dead connection, takes requests and answers none. */
+const READ_TIMEOUT_MS = 15000;
+/** A redrive moves many records. */
+const CHANGE_TIMEOUT_MS = 600000;
+
 let signedOut = () => {};
 
 /** Calls `handler` where the service says that nobody is signed in. */
@@ -56,8 +61,10 @@ export async function signOut() {
 
 async function request(url, options) {
     let response;
+    const ends = AbortSignal.timeout(options.method === "POST" ? CHANGE_TIMEOUT_MS : READ_TIMEOUT_MS);
+    const signal = options.signal ? AbortSignal.any([options.signal, ends]) : ends;
     try {
-        response = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
+        response = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options, signal });
     } catch (problem) {
         if (problem.name === "AbortError") throw problem;
         throw new Failure(0, "The console does not answer.", "NOT_REACHED");

@@ -7,7 +7,7 @@ import { get } from "./api.js";
 
 const ASK_AGAIN_MS = 5000;
 const RECONNECT_MS = 2000;
-/** A service that sends signs of life does so every 5 s: three that are missing mean that the connection is dead. */
+/** A stream sends something at least every 5 s: after three times that without anything the connection is dead. */
 const SILENCE_MS = 15000;
 
 export const freshness = { fresh_ms: null, stale_since_ms: null, reason: "" };
@@ -52,7 +52,6 @@ export function resetFreshness() {
 export function stream(url, first, show, failed, signal) {
     let source = null;
     let last_ms = Date.now();
-    let isAlive = false; // whether the service sends signs of life
     let opening = null;
 
     async function open() {
@@ -89,7 +88,6 @@ export function stream(url, first, show, failed, signal) {
             show(state);
         });
         source.addEventListener("alive", (event) => {
-            isAlive = true;
             last_ms = Date.now();
             if (freshness.stale_since_ms === null) fresh(JSON.parse(event.data).time_ms);
         });
@@ -104,7 +102,7 @@ export function stream(url, first, show, failed, signal) {
     }
 
     const watch = setInterval(() => {
-        if (isAlive && source !== null && Date.now() - last_ms > SILENCE_MS) {
+        if (source !== null && Date.now() - last_ms > SILENCE_MS) {
             stale("Nothing has come from the console; connecting again.");
             again();
         }
