@@ -258,7 +258,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
                 self._admit(command)
             decision = self._deciding.decide(command, self._now_ms())
         except KafkaError as refusal:
-            # A traceback holds the frames of all callers, and theirs holds the refusal: garbage of each refused command.
+            # A traceback holds the frames of all callers, and theirs the refusal: garbage of each refused command.
             return refusal.with_traceback(None)
         except Exception as error:  # a bug or bad input ends this command, never the loop
             return error
