@@ -89,6 +89,7 @@ class LeaderNode:
             dead_letters=engine.dead_letters,
             metrics=self._metrics,
             history=engine.history,
+            has_lease=self._has_lease,
         )
         engine.on_log_replaced(self._share.log_replaced)
         self._stored_progress = StoredProgress(

@@ -429,6 +429,7 @@ class Leader:
         self.addresses: list[str] = []
         """Of the share coordinators asked, in order."""
         self.view = make_view(partitions)
+        self.has_lease = True
         self.coordinator = CatalogChannel(lambda: self.view.version)
         """Its catalog is this leader's view, unless a test says another version."""
         self._view_changed = asyncio.Event()
@@ -462,6 +463,7 @@ class Leader:
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
             metrics=self._metrics,
+            has_lease=lambda: self.has_lease,
             history=None
             if history is None
             else DeliveryHistory(

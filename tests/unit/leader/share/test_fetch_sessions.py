@@ -106,6 +106,37 @@ def test_each_partition_is_tried_in_turn() -> None:
     run(test)
 
 
+def test_a_remembered_session_acquires_nothing_without_a_lease() -> None:
+    """Another node may lead the partitions already, also before the session looks them up again."""
+
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        leader.log(0).append(10)
+        leader.has_lease = False
+        assert found(await ask(leader, 2, remembered=1)) == []
+        leader.has_lease = True
+        await asyncio.sleep(LOOK_UP_INTERVAL_MS / 1000)
+        assert found(await ask(leader, 3, remembered=1)) == [(0, [(0, 9, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_waiting_fetch_acquires_nothing_without_a_lease() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        waiting = asyncio.ensure_future(ask(leader, 2, remembered=1, max_wait_ms=1_000))
+        await asyncio.sleep(0.5)
+        leader.has_lease = False
+        leader.log(1).append(10)
+        assert found(await waiting) == []
+        await leader.service.stop()
+
+    run(test)
+
+
 @pytest.mark.parametrize("min_bytes", [1, 150])
 def test_a_waiting_fetch_ends_with_an_append(min_bytes: int) -> None:
     async def test() -> None:

@@ -176,7 +176,12 @@ class ShareFetchCall:
         *,
         at_least_one_batch: bool,
     ) -> bool:
-        """Acquires records of one share-partition; whether it has records or an error for the answer."""
+        """Acquires records of one share-partition; whether it has records or an error for the answer.
+
+        Without a lease it acquires none, also for a fetch that waits or whose session is remembered from before.
+        """
+        if not self._directory.has_lease():
+            return False
         if self._taking is None or self._taking.max_records != max_records:
             self._taking = replace(self._taking or self._limits(), max_records=max_records)
         try:

@@ -61,7 +61,10 @@ class SharePartitionDirectory:
         dead_letters: DeadLetterSender | None = None,
         metrics: LeaderMetrics | None = None,
         history: DeliveryHistory | None = None,
+        has_lease: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.has_lease = has_lease
+        """Whether this node may serve; without it nothing is acquired, as another node may lead already."""
         self.metrics = metrics or LeaderMetrics()
         self.metrics.is_kept = lambda key: key in self._served
         self._logs = logs

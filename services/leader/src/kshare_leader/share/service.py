@@ -50,7 +50,8 @@ class ShareService:
     `logs` are the logs that this leader has open, `view` the newest catalog, `channel` returns the channel to a share
     coordinator's address, `coordinator` the one to the active coordinator. `wait_for_version(version, timeout ms)`
     returns whether the view reached a version in time. `configs` are the broker configs; `report` logs a sentence.
-    `dead_letters` None: no group has dead letters; `history` None: no delivery history.
+    `dead_letters` None: no group has dead letters; `history` None: no delivery history. `has_lease` returns whether no
+    other node may lead this node's partitions yet.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ShareService:
         dead_letters: DeadLetterSender | None = None,
         metrics: LeaderMetrics | None = None,
         history: DeliveryHistory | None = None,
+        has_lease: Callable[[], bool] = lambda: True,
     ) -> None:
         self._metrics = metrics or LeaderMetrics()
         self._dead_letters = dead_letters
@@ -97,6 +99,7 @@ class ShareService:
             dead_letters=dead_letters,
             metrics=self._metrics,
             history=history,
+            has_lease=has_lease,
         )
         self._totals = ShareGroupTotals(self._directory, view, f"{environment.random.getrandbits(64):016x}")
         if dead_letters is not None:
