@@ -9,18 +9,18 @@ from typing import Any, cast
 
 from kshare_core.configs import Configs
 from kshare_core.configs.process import PROCESS_CONFIGS
-from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.identifiers import SharePartitionKey
+from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_core.states import RecordState
 from kshare_leader.dead_letters.leader_target import LeaderTarget
 from kshare_leader.dead_letters.letters import OffsetRun
-from kshare_leader.dead_letters.limits import ROUNDS_LIMIT, STALLED_AFTER_MS
+from kshare_leader.dead_letters.limits import READ_ATTEMPTS, ROUNDS_LIMIT, STALLED_AFTER_MS
 from kshare_leader.dead_letters.port import DeadLetterSettings
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.machine.share_partition import ArchivingRun, SharePartition
 from kshare_leader.machine.state_write import StateBatch
-from kshare_leader.ports import TopicLog
+from kshare_leader.ports import StoredBatch, TopicLog
 from kshare_leader.share.start_offset import NOT_TRUNCATED
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2, leader_pb2
@@ -159,6 +159,34 @@ class Cluster:
         return [[(run.first_offset, run.last_offset) for run in request.offsets] for request in self.requests]
 
 
+class FailingLog:
+    """A log that cannot be read so many times; then it has no records."""
+
+    topic_partition = TopicPartition(SOURCE, 0)
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
+        if self.failures:
+            self.failures -= 1
+            raise StorageFailure("a wrong bit")
+        return []
+
+
+class CopiedPartition(HeldPartition):
+    """Its records are copied from a log."""
+
+    def __init__(self, letters: DeadLetters, log: FailingLog) -> None:
+        super().__init__(letters)
+        self.dead_letter_settings = DeadLetterSettings(LETTERS.decode(), True)
+        self._log = log
+
+    @property
+    def log(self) -> TopicLog:
+        return cast(TopicLog, self._log)
+
+
 def scenario(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run(test)
 
@@ -282,5 +310,33 @@ def test_nothing_is_sent_after_the_end() -> None:
         cluster.letters.wake(held)
         await asyncio.sleep(60)
         assert (cluster.requests, held.start_offset) == ([], 0)
+
+    scenario(test)
+
+
+def test_a_read_that_fails_is_repeated_before_a_dead_letter_goes_without_its_record() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        log = FailingLog(failures=11)  # 10 offsets in the first round, one in the second
+        held = CopiedPartition(cluster.letters, log)
+        cluster.letters.wake(held)
+        await asyncio.sleep(0.5)
+        assert cluster.asked() == [] and held.start_offset == 0
+        await asyncio.sleep(10)
+        assert cluster.asked() == [[(0, 9)]] and held.start_offset == 10
+        assert any("the records cannot be read: a wrong bit" in text for text in cluster.reports)
+
+    scenario(test)
+
+
+def test_dead_letters_go_without_records_that_stay_unreadable() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        log = FailingLog(failures=1_000_000)
+        held = CopiedPartition(cluster.letters, log)
+        cluster.letters.wake(held)
+        await asyncio.sleep(60)
+        assert cluster.asked() == [[(0, 9)]] and held.start_offset == 10
+        assert 1_000_000 - log.failures == READ_ATTEMPTS * 10
 
     scenario(test)

@@ -4,7 +4,8 @@ A dead letter has headers with its record's position, as UTF-8 text, and null ke
 errors.deadletterqueue.copy.record.enable it has the record's key and value too, and the record's headers before these.
 Its timestamp is the time of the write, as in Kafka: with the source's, retention of the dead-letter topic would remove
 dead letters of old records at once. A record that cannot be copied (the log no longer has it, it cannot be opened, or
-its copy is larger than the dead-letter topic allows) still gets a dead letter with its position.
+its copy is larger than the dead-letter topic allows) still gets a dead letter with its position. A read that fails is
+first repeated READ_ATTEMPTS times.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class SourceRecords:
         self._report = report
         self._records: dict[int, OpenedRecord] = {}
         self._last_offset = -1
-        self._has_failed = False
+        self.failure: KafkaError | StorageFailure | None = None
+        """Why the first record that could not be read was not."""
 
     def find(self, offset: int) -> OpenedRecord | None:
         """The record; None if the log does not have it or it cannot be read."""
@@ -113,10 +115,10 @@ class SourceRecords:
         except (KafkaError, StorageFailure) as error:
             self._note_failure(offset, error)
 
-    def _note_failure(self, offset: int, error: Exception) -> None:
+    def _note_failure(self, offset: int, error: KafkaError | StorageFailure) -> None:
         """Logs only the first failure, because a failed disk fails for every offset."""
-        if not self._has_failed:
-            self._has_failed = True
+        if self.failure is None:
+            self.failure = error
             topic_id, partition = self._log.topic_partition
             place = f"offset {offset} of partition {topic_id_text(topic_id)}-{partition}"
             self._report(f"the record at {place} and possibly later records cannot be copied to dead letters: {error}")

@@ -10,6 +10,8 @@ ROUNDS_LIMIT = 32
 """Batches of dead letters that a leader has in flight at once; each share-partition has at most one."""
 OPENED_BATCH_LIMIT_BYTES = 16 * 1024 * 1024
 """A source batch that is larger after decompression is not opened: its dead letters have only positions."""
+READ_ATTEMPTS = 5
+"""How often a record is read before its dead letter goes without a copy: some 15 s, as a disk may err for a while."""
 APPEND_TIMEOUT_MS = 10_000
 RETRY_INTERVAL_MS = 1_000
 """The first back-off after a failure; it doubles up to RETRY_INTERVAL_MAX_MS (Kafka's ShareGroupDLQStateManager)."""

@@ -41,6 +41,7 @@ from kshare_leader.dead_letters.limits import (
     FORGET_AFTER_MS,
     LOADS_LIMIT,
     PROBLEMS_LIMIT,
+    READ_ATTEMPTS,
     REFUSAL_REPORT_INTERVAL_MS,
     RETRY_INTERVAL_MAX_MS,
     RETRY_INTERVAL_MS,
@@ -265,7 +266,7 @@ class DeadLetters:
             if not runs:
                 del self._works[key]
                 continue
-            work.task = asyncio.get_running_loop().create_task(self._round(work.served, runs), name=f"letters {key}")
+            work.task = asyncio.get_running_loop().create_task(self._round(work, runs), name=f"letters {key}")
             self._rounds[work.task] = None
             work.task.add_done_callback(partial(self._round_ended, work))
 
@@ -293,7 +294,8 @@ class DeadLetters:
         work.problem = problem
         self._line_up_later(work, self._pause_ms(work.attempts))
 
-    async def _round(self, served: ArchivingPartition, runs: Sequence[ArchivingRun]) -> None:
+    async def _round(self, work: _Work, runs: Sequence[ArchivingRun]) -> None:
+        served = work.served
         settings = served.dead_letter_settings
         destination = await self._target.find(served.key, settings.topic_name)
         match destination:
@@ -304,7 +306,7 @@ class DeadLetters:
             case ToBeCreated(topic_name):
                 await self._target.create(topic_name)
             case Destination():
-                await self._send(served, runs, destination, settings)
+                await self._send(work, runs, destination, settings)
 
     def _give_up(self, served: ArchivingPartition, runs: Sequence[OffsetRun], reason: str) -> None:
         group_id, now_ms = served.key.group_id, self._now_ms()
@@ -319,12 +321,9 @@ class DeadLetters:
         served.dead_letters_done(runs)
 
     async def _send(
-        self,
-        served: ArchivingPartition,
-        runs: Sequence[ArchivingRun],
-        destination: Destination,
-        settings: DeadLetterSettings,
+        self, work: _Work, runs: Sequence[ArchivingRun], destination: Destination, settings: DeadLetterSettings
     ) -> None:
+        served = work.served
         records = None
         if settings.copy_record:
             runs, records = await self._target.source_records(served, runs, destination.max_message_bytes)
@@ -335,6 +334,8 @@ class DeadLetters:
             now_ms=self._clock.now_ms(),
             limit_bytes=destination.max_message_bytes,
         )
+        if records is not None and records.failure is not None and work.attempts + 1 < READ_ATTEMPTS:
+            raise CannotStore(f"the records cannot be read: {records.failure}")
         if letters.too_large:
             reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"
             self._give_up(served, letters.too_large, reason)
