@@ -61,7 +61,7 @@ def load(cluster: KshareCluster, topic: str) -> int:
     return highest
 
 
-@pytest.mark.parametrize("single_process", [False, True])
+@pytest.mark.parametrize("single_process", [False, pytest.param(True, marks=pytest.mark.real_faults)])
 def test_memory_keeps_within_the_budget_and_comes_back_after_load(single_process: bool) -> None:
     budget, kept = BUDGETS[single_process], RETURN_BYTES[single_process]
     settings = {"kshare.memory.budget": str(budget), "kshare.memory.quiet.ms": "2000"}
