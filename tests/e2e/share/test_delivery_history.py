@@ -53,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KshareCluster]
         yield running
 
 
-def shorts(records: list[HistoryRecord]) -> list[tuple[object, ...]]:
+def shorts(records: list[HistoryRecord]) -> list[tuple[Any, ...]]:
     return [short(event) for event in events_of(records)]
 
 
@@ -266,7 +266,12 @@ def test_a_leader_that_was_killed_leaves_a_gap_that_loaded_closes(cluster: Kshar
         (1, 1, "Acknowledged", 1),
         (2, 2, "Available", 1),
     ]
-    assert {("accepted", 0, 0, 2, None), ("accepted", 2, 2, 2, None)} <= set(shorts(later))
+    acquired = [one for one in shorts(later) if one[0] == "acquired"]
+    for offset in (0, 2):
+        counts = [count for _, first, last, count, _ in acquired if offset in range(first, last + 1)]
+        # The first reader may acquire once more, and give back when it closes: it is open until the leader has ended.
+        assert counts in ([2], [2, 3])
+        assert ("accepted", offset, offset, counts[-1], None) in shorts(later)
 
 
 def has_a_gap(records: list[HistoryRecord]) -> bool:
