@@ -22,6 +22,10 @@ from support.simulation.kafka_clients.share_group_admin import ABSENT, ShareGrou
 from support.simulation.kafka_clients.short_lived_member import ShortLivedMember
 
 RETRY_S = 0.5
+CONFIG_IS_KNOWN_S = 30.0
+"""A gateway describes configs from its copy of the catalog, as a broker of Kafka does from its metadata: one that cannot
+hear of the coordinator learns of a change after the call that waits for news has failed, more than once with two faults.
+"""
 MEMBER_IS_KNOWN_S = 5.0
 """Less than any session timeout of a history: a member that was heard of so recently is there."""
 HIGHEST_OFFSET = 100
@@ -104,9 +108,12 @@ class Administrator:
         await self._change(group, [ABSENT] * self._partitions, lambda: end(group))
 
     async def _expect_config(self, group: str, name: str, value: str) -> None:
-        found = await self._persistently(lambda: self._shares.group_config(group, name))
-        if found != value:
-            self._client.bug(f"{name} of {group} was set to {value}, and it is {found}")
+        known_at = self._client.now() + CONFIG_IS_KNOWN_S
+        while (found := await self._persistently(lambda: self._shares.group_config(group, name))) != value:
+            if self._client.now() > known_at:
+                self._client.bug(f"{name} of {group} was set to {value}, and after {CONFIG_IS_KNOWN_S} s it is {found}")
+                return
+            await asyncio.sleep(RETRY_S)
 
     async def _initialize(self, group: str, member: ShortLivedMember, reset: str) -> None:
         """A new share-partition starts where share.auto.offset.reset says.
