@@ -8,6 +8,7 @@ from html import escape
 
 from kshare_pipeline.report.charts import Line, line_chart
 from kshare_pipeline.report.page import document, write_table
+from kshare_pipeline.report.scales import duration_scale, linear_scale
 from soak.samples import Sample
 from soak.verdict import Totals, Trend
 
@@ -35,7 +36,7 @@ def page(
     problems = "".join(f"<li>{escape(text)}</li>" for text in sound.violations)
     charts = "".join(
         (
-            _chart("latency", "Produce to delivery", "ms", samples, began, _latency),
+            _chart("latency", "Produce to delivery", "", samples, began, _latency),
             _chart("rate", "Deliveries", "per second", samples, began, lambda one: {"deliveries": one.delivered_per_s}),
             _chart("backlog", "Records sent and not settled", "records", samples, began, _backlog),
             _chart("memory", "Memory (RSS)", "MB", samples, began, lambda one: one.memory_mb),
@@ -85,7 +86,7 @@ def _chart(
     step = max(1, -(-len(samples) // POINTS))
     names = dict.fromkeys(line for sample in samples for line in of(sample))
     lines = [Line(line, _points(samples, step, began, of, line)) for line in names]
-    return line_chart(name, title, unit, lines)
+    return line_chart(name, title, unit, lines, scale=duration_scale if of is _latency else linear_scale)
 
 
 def _points(

@@ -17,18 +17,17 @@ from kshare_pipeline.report.charts import (
     HEIGHT,
     LEFT,
     PLOT_WIDTH,
-    RIGHT,
-    WIDTH,
     figure,
-    nice_top,
     number,
+    scale_y,
     shortened,
+    top_scale,
     value_axis,
-    value_y,
 )
+from kshare_pipeline.report.scales import Scale, nice_top
 
 NONE = "no samples"
-ROW_HEIGHT, LABEL_WIDTH = 15, 345
+ROW_HEIGHT, LABEL_WIDTH, RATIO_WIDTH = 15, 345, 720
 LABEL_LENGTH = 70
 SAMPLE_STEP = 4
 """Pixels between the dots of two rounds."""
@@ -37,28 +36,27 @@ RATIO_LIMIT = 64.0
 
 
 def sample_plot(name: str, better: str, by_system: Mapping[str, Sequence[float]], systems: Sequence[str]) -> str:
-    """A bar for each system: its median, its quartiles, and a dot for each sample."""
+    """A bar for each system: its median, its quartiles, and a dot for each sample. The legend has the names."""
     shown = [system for system in systems if by_system.get(system)]
-    top = nice_top(max((max(by_system[system]) for system in shown), default=0.0))
+    axis = top_scale(nice_top(max((max(by_system[system]) for system in shown), default=0.0)))
     step = PLOT_WIDTH / max(1, len(shown))
     marks = []
     for at, system in enumerate(shown):
         samples, middle = by_system[system], LEFT + step * (at + 0.5)
         found, width = spread(samples), min(step * 0.6, BAR_WIDTH_LIMIT)
-        upper = value_y(found.median, top)
+        upper = scale_y(found.median, axis)
         dots = "".join(
             f'<circle class="sample" cx="{middle + (place - (len(samples) - 1) / 2) * SAMPLE_STEP:.1f}"'
-            f' cy="{value_y(value, top):.1f}" r="2" data-value="{number(value)}"/>'
+            f' cy="{scale_y(value, axis):.1f}" r="2" data-value="{number(value)}"/>'
             for place, value in enumerate(samples)
         )
         marks.append(
             f'<g data-system="{escape(system)}"><rect class="c{_color(system, systems)}" x="{middle - width / 2:.1f}"'
-            f' y="{upper:.2f}" width="{width:.1f}" height="{value_y(0, top) - upper:.2f}"'
+            f' y="{upper:.2f}" width="{width:.1f}" height="{scale_y(0, axis) - upper:.2f}"'
             f' data-value="{number(found.median)}"><title>{_told(system, found)}</title></rect>'
-            f"{_whisker(middle, found, top)}{dots}"
-            f'<text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(shortened(system, 30))}</text></g>'
+            f"{_whisker(middle, found, axis)}{dots}</g>"
         )
-    return figure(name, name, better, value_axis(top) + "".join(marks) if marks else "", [], none=NONE)
+    return figure(name, name, better, value_axis(axis) + "".join(marks) if marks else "", systems, none=NONE)
 
 
 def size_plot(name: str, better: str, sizes: Series, systems: Sequence[str]) -> str:
@@ -68,21 +66,22 @@ def size_plot(name: str, better: str, sizes: Series, systems: Sequence[str]) -> 
         system: {size: spread(by_system[system]) for size, by_system in sizes.items() if by_system.get(system)}
         for system in shown
     }
-    top = nice_top(max((found.upper for by_size in spreads.values() for found in by_size.values()), default=0.0))
+    highest = max((found.upper for by_size in spreads.values() for found in by_size.values()), default=0.0)
+    axis = top_scale(nice_top(highest))
     step = PLOT_WIDTH / len(sizes)
     places = {size: LEFT + step * (at + 0.5) for at, size in enumerate(sizes)}
-    lines = "".join(_size_line(system, spreads[system], places, top, _color(system, systems)) for system in shown)
+    lines = "".join(_size_line(system, spreads[system], places, axis, _color(system, systems)) for system in shown)
     labels = "".join(
         f'<text x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{size:,}</text>' for size, x in places.items()
     )
-    return figure(name, name, better, value_axis(top) + labels + lines if lines else "", systems, none=NONE)
+    return figure(name, name, better, value_axis(axis) + labels + lines if lines else "", systems, none=NONE)
 
 
-def _size_line(system: str, by_size: Mapping[int, Spread], places: Mapping[int, float], top: float, color: int) -> str:
-    path = " ".join(f"{places[size]:.1f},{value_y(found.median, top):.1f}" for size, found in by_size.items())
+def _size_line(system: str, by_size: Mapping[int, Spread], places: Mapping[int, float], axis: Scale, color: int) -> str:
+    path = " ".join(f"{places[size]:.1f},{scale_y(found.median, axis):.1f}" for size, found in by_size.items())
     marks = "".join(
-        f"{_whisker(places[size], found, top)}"
-        f'<circle cx="{places[size]:.1f}" cy="{value_y(found.median, top):.1f}" r="3.5"'
+        f"{_whisker(places[size], found, axis)}"
+        f'<circle cx="{places[size]:.1f}" cy="{scale_y(found.median, axis):.1f}" r="3.5"'
         f' data-value="{number(found.median)}"><title>{size:,}: {_told(system, found)}</title></circle>'
         for size, found in by_size.items()
     )
@@ -100,7 +99,7 @@ def ratio_plot(title: str, rows: Mapping[str, Mapping[str, Spread]], systems: Se
 
     def x(ratio: float) -> float:
         place = (log2(_bounded(ratio)) - lowest) / (highest - lowest)
-        return LABEL_WIDTH + (WIDTH - RIGHT - 20 - LABEL_WIDTH) * place
+        return LABEL_WIDTH + (RATIO_WIDTH - 32 - LABEL_WIDTH) * place
 
     axis = "".join(
         f'<line class="{"even" if power == 0 else "grid"}" x1="{x(2.0**power):.1f}" x2="{x(2.0**power):.1f}" y1="4"'
@@ -121,7 +120,8 @@ def ratio_plot(title: str, rows: Mapping[str, Mapping[str, Spread]], systems: Se
         text = escape(shortened(name, LABEL_LENGTH))
         label = f'<text class="row" x="{LABEL_WIDTH - 10}" y="{y + 3:.1f}" text-anchor="end">{text}</text>'
         marks.append(f'<g data-figure="{escape(name)}">{label}{points}</g>')
-    return figure("ratios", title, "", axis + "".join(marks) if marks else "", systems, height=height, none=NONE)
+    shown_marks = axis + "".join(marks) if marks else ""
+    return figure("ratios", title, "", shown_marks, systems, width=RATIO_WIDTH, height=height, none=NONE)
 
 
 def _power_of_two(power: int) -> str:
@@ -136,8 +136,8 @@ def _color(system: str, systems: Sequence[str]) -> int:
     return systems.index(system) % COLORS
 
 
-def _whisker(x: float, found: Spread, top: float) -> str:
-    upper, lower = value_y(found.upper, top), value_y(found.lower, top)
+def _whisker(x: float, found: Spread, axis: Scale) -> str:
+    upper, lower = scale_y(found.upper, axis), scale_y(found.lower, axis)
     return f'<line class="whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{upper:.1f}" y2="{lower:.1f}"/>'
 
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as parquet
 import pytest
 from typer.testing import CliRunner
 
 from kshare.main import app
 from kshare_pipeline.marts.definitions import MARTS
 from kshare_pipeline.report.__main__ import main
-from kshare_pipeline.report.charts import nice_top
 from kshare_pipeline.report.figures import MART_NAMES, interval_of, read_figures
 from kshare_pipeline.tables.layout import Layout
 from support.environment.chromium import Element, opened, screenshot
+from support.environment.page_layout import laid_out
+from support.pipeline.example_marts import example_rows, write_example_marts, write_marts
 
 DAY = date(2026, 11, 20)
 TEN = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -65,9 +63,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for member in range(1, 10)
     ],
     "fairness": [
-        {"group": GROUP, "minute": minute(0), "fairness": 0.8},
-        {"group": GROUP, "minute": minute(1), "fairness": None},
-        {"group": GROUP, "minute": minute(2), "fairness": 0.5},
+        {"group": GROUP, "minute": minute(0), "members": 9, "fairness": 0.8, "largest_share": 0.3},
+        {"group": GROUP, "minute": minute(1), "members": 9, "fairness": None, "largest_share": None},
+        {"group": GROUP, "minute": minute(2), "members": 2, "fairness": 0.5, "largest_share": 1.0},
     ],
     "lag": [lag(0, 0, 7, 100), lag(0, 1, 5, 300), lag(1, 0, 2, None), lag(2, 1, None, 50)],
     "poison_records": [
@@ -95,13 +93,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def write_marts(folder: Path, day: date, rows: dict[str, list[dict[str, Any]]]) -> None:
-    for name in MART_NAMES:
-        path = Layout(folder).mart_file(name, day)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(pa.Table.from_pylist(rows[name]), path)
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Element:
     """What `kshare report` wrote, opened."""
@@ -122,8 +113,8 @@ def line_values(page: Element, chart: str) -> dict[str, list[float]]:
     found = {}
     for line in section(page).one("figure", data_chart=chart).all("g"):
         circles = line.all("circle")
-        places = " ".join(f"{circle.attributes['cx']},{circle.attributes['cy']}" for circle in circles)
-        assert line.one("polyline").attributes["points"] == places
+        places = [f"{circle.attributes['cx']},{circle.attributes['cy']}" for circle in circles]
+        assert " ".join(path.attributes["points"] for path in line.all("polyline")).split() == places
         found[line.attributes["data-series"]] = [float(circle.attributes["data-value"]) for circle in circles]
     return found
 
@@ -134,80 +125,106 @@ def heights_follow_values(marks: Sequence[tuple[float, float]]) -> None:
     assert max(ratios) - min(ratios) < 0.02 * max(ratios)
 
 
+def test_the_verdict_names_each_group_with_its_figures(page: Element) -> None:
+    (verdict,) = page.all("div", data_verdict="bad")
+    assert verdict.one("p").text == "1 of 2 groups had records that nobody processed."
+    assert [(item.one("a").text, item.own_text) for item in verdict.all("li")] == [
+        (GROUP, ": 6 records (5.9 %) given up: 6 rejected by a member; 5 dead letters stored."),
+        ("other", ": 1 record accepted, 100 % at the first delivery."),
+    ]
+    at = {one.attributes["id"]: one.attributes["data-group"] for one in page.all("section")}
+    links = {link.attributes["href"].removeprefix("#"): link.text for link in page.one("nav").all("a")[1:]}
+    assert links == at
+    assert [item.one("span").text for item in section(page).one("ul").all("li")] == ["✗", "!", "!", "!", "✓"]
+    assert "Data until 2026-11-20 10:02; this page was made" in page.one("header").text
+
+
 def test_the_summary(page: Element) -> None:
     table = page.one("table", data_table="summary")
     head = [cell.text for cell in table.all("th")]
-    (row, other) = [[cell.text for cell in line.all("td")] for line in table.one("tbody").all("tr")]
-    assert other[0] == GROUP if row[0] == "other" else row[0] == GROUP
-    mine = dict(zip(head, row if row[0] == GROUP else other, strict=True))
+    rows = [[cell.text for cell in line.all("td")] for line in table.one("tbody").all("tr")]
+    (mine,) = [dict(zip(head, row, strict=True)) for row in rows if row[0] == GROUP]
     assert mine == {
         "group": GROUP,
-        "acquired": "120",
+        "delivered": "120",
         "accepted": "95",
         "released": "10",
         "rejected": "5",
-        "expired": "10",
-        "not_delivered": "0",
-        "archived": "9",
+        "lock expired": "10",
+        "did not reach": "0",
         "dead letters": "5",
-        "p50 ms": "12",
-        "p99 ms": "77.250",
-        "events missing": "4",
+        "half within": "12 ms",
+        "99 % within": "77 ms",
+        "lost events": "4",
     }
 
 
 def test_lines(page: Element) -> None:
-    assert line_values(page, "latency") == {"p50": [10, 15.5], "p90": [20, 30], "p99": [40, 80]}
-    assert line_values(page, "fairness") == {"Jain's index": [0.8, 0.5]}
+    latency = line_values(page, "latency")
+    assert latency == {"half of the records": [10, 15.5], "90 %": [20, 30], "99 %": [40, 80]}
+    assert line_values(page, "fairness") == {"evenness": [0.8, 0.5]}
     # Both share-partitions have 7 and 5; then one has 2; what is not known changes nothing.
-    assert line_values(page, "window") == {"window": [12, 7]}
-    assert line_values(page, "age") == {"age": [300, 50]}
+    assert line_values(page, "window") == {"records": [12, 7]}
+    assert line_values(page, "age") == {"wait": [300, 50]}
     throughput = line_values(page, "throughput")
-    assert throughput["m9"] == [9, 19]
+    assert throughput["member m9"] == [9, 19]
     assert throughput["all others"] == [1 + 2, 11 + 12]
     assert len(throughput) == 8
-    first = section(page).one("figure", data_chart="latency").all("circle")[0]
-    assert first.text == "p50, 2026-11-20 10:00: 10 ms"
-    bottom = 240 - 28
     circles = section(page).one("figure", data_chart="latency").all("circle")
+    assert circles[0].text == "half of the records, 2026-11-20 10:00: 10 ms"
+    bottom = 220 - 28
     heights_follow_values([(float(c.attributes["data-value"]), bottom - float(c.attributes["cy"])) for c in circles])
 
 
-def test_bars(page: Element) -> None:
+def test_no_line_is_drawn_across_minutes_without_data(page: Element) -> None:
+    """Fairness has minutes 0 and 2, and is not known in minute 1."""
+    paths = section(page).one("figure", data_chart="fairness").all("polyline")
+    assert [len(path.attributes["points"].split()) for path in paths] == [1, 1]
+    joined = section(page).one("figure", data_chart="latency").all("polyline")
+    assert [len(path.attributes["points"].split()) for path in joined] == [2, 2, 2]
+
+
+def test_shares_of_how_deliveries_ended(page: Element) -> None:
     figure = section(page).one("figure", data_chart="redelivery")
     assert {bar.attributes["data-bar"]: parts(bar) for bar in figure.all("g", class_="bar")} == {
-        "delivery 1": [("accepted", 80), ("released", 10), ("expired", 10)],
-        "delivery 2": [("accepted", 15), ("rejected", 5)],
+        "1st delivery": [("accepted", 80), ("released", 10), ("lock expired", 10)],
+        "2nd delivery": [("accepted", 15), ("rejected", 5)],
     }
-    bars = figure.all("rect")
-    heights_follow_values([(float(r.attributes["data-value"]), float(r.attributes["height"])) for r in bars])
-    first = figure.all("g", class_="bar")[0].all("rect")
-    for lower, upper in pairwise(first):
-        top_of_lower = float(lower.attributes["y"])
-        bottom_of_upper = float(upper.attributes["y"]) + float(upper.attributes["height"])
-        assert bottom_of_upper == pytest.approx(top_of_lower, abs=0.02), "they lie on each other"
-    ended = section(page).one("figure", data_chart="dead-letters")
-    assert {bar.attributes["data-bar"]: parts(bar) for bar in ended.all("g", class_="bar")} == {
-        "archived: gap": [("archived", 3)],
-        "archived: rejected": [("archived", 6)],
-        "dlq: rejected": [("dead letter", 5)],
-    }
+    for bar in figure.all("g", class_="bar"):
+        marks = [(float(r.attributes["data-value"]), float(r.attributes["width"])) for r in bar.all("rect")]
+        heights_follow_values(marks)
+        assert sum(width for _, width in marks) == pytest.approx(480, abs=0.1), "each bar is as wide as the chart"
 
 
 def parts(bar: Element) -> list[tuple[str, float]]:
     return [(rect.attributes["data-part"], float(rect.attributes["data-value"])) for rect in bar.all("rect")]
 
 
-def test_records_that_no_member_could_process(page: Element) -> None:
-    rows = section(page).one("table", data_table="poison").one("tbody").all("tr")
-    assert [[cell.text for cell in row.all("td")] for row in rows] == [
-        ["orders", "3", "40", "44", "5", "2", "rejected", "2026-11-20 10:01:00"]
-    ]
+def test_given_up_records_by_reason_with_examples(page: Element) -> None:
+    (reason,) = section(page).all("div", data_reason="rejected")
+    assert reason.one("h4").text == "Rejected by a member: 6 records"
+    assert reason.all("p")[0].text == "Dead letters: 5 of orders in dlq."
+    (row,) = reason.one("tbody").all("tr")
+    cells = [cell.text for cell in row.all("td")]
+    assert cells == ["orders, partition 3", "40 to 44 (5 records)", "2nd delivery", "2026-11-20 10:01:00"]
+    assert reason.one("code").text == "kshare peek orders --partition 3 --offset 40 --max 5"
+    assert section(page).all("p")[-1].text.endswith("3 acknowledged as a gap by a member.")
 
 
 def test_a_group_without_anything_else_has_empty_charts(page: Element) -> None:
     figures = page.one("section", data_group="other").all("figure")
-    assert [bool(figure.all("svg")) for figure in figures] == [False, False, False, False, False, True, False]
+    assert [bool(figure.all("svg")) for figure in figures] == [False, False, False, False, True]
+
+
+def test_the_page_fits_a_phone_light_and_dark(tmp_path: Path) -> None:
+    write_example_marts(tmp_path)
+    output = tmp_path / "page.html"
+    assert main(["--data-dir", str(tmp_path), "--output", str(output)]) == 0
+    light, dark = laid_out(output, tmp_path, 360)
+    for one in (light, dark):
+        assert one.faults == [] and one.width <= 360, "nothing is cut off, overlaps or has to be scrolled"
+        assert one.smallest_text_px > 9.5
+    assert light.back == "rgb(255, 255, 255)" and dark.back == "rgb(20, 23, 27)"
 
 
 def test_the_page_needs_nothing_else(page: Element, tmp_path: Path) -> None:
@@ -234,7 +251,7 @@ def test_days_are_chosen_and_missing_ones_are_named(tmp_path: Path, capsys: pyte
 
 
 def test_the_report_reads_all_marts() -> None:
-    assert set(MART_NAMES) == set(MARTS)
+    assert set(MART_NAMES) == set(MARTS) == set(example_rows(DAY))
 
 
 @pytest.mark.parametrize(
@@ -242,8 +259,3 @@ def test_the_report_reads_all_marts() -> None:
 )
 def test_long_times_are_summed_up(hours: int, expected_s: int) -> None:
     assert interval_of([TEN, TEN + timedelta(hours=hours)]).seconds == expected_s
-
-
-@pytest.mark.parametrize(("value", "top"), [(0, 1), (1, 1), (1.01, 2), (3, 5), (77, 100), (1000, 1000), (0.3, 0.5)])
-def test_axes_end_at_round_numbers(value: float, top: float) -> None:
-    assert nice_top(value) == pytest.approx(top)

@@ -65,15 +65,15 @@ def test_a_plot_has_every_sample_at_its_height() -> None:
     ours = plot.one("g", data_system=OURS)
     assert values(ours, "circle", class_="sample") == [50, 600, 400]
     assert values(ours, "rect") == [400]
-    bottom = 240 - 28
+    bottom = 220 - 28
     for dot in ours.all("circle"):
         height = bottom - float(dot.attributes["cy"])
-        assert height == pytest.approx(float(dot.attributes["data-value"]) / 1000 * 200, abs=0.06)
+        assert height == pytest.approx(float(dot.attributes["data-value"]) / 1000 * 176, abs=0.06)
     whisker = ours.one("line")
-    assert float(whisker.attributes["y1"]) == pytest.approx(bottom - 100, abs=0.06), (
-        "the upper quartile is 500 of 1,000"
+    assert float(whisker.attributes["y1"]) == pytest.approx(bottom - 88, abs=0.06), "the upper quartile is 500 of 1,000"
+    assert float(whisker.attributes["y2"]) == pytest.approx(bottom - 39.6, abs=0.06), (
+        "the lower quartile is 225 of 1,000"
     )
-    assert float(whisker.attributes["y2"]) == pytest.approx(bottom - 45, abs=0.06), "the lower quartile is 225 of 1,000"
 
 
 def test_a_series_is_a_line_of_medians_for_each_system() -> None:

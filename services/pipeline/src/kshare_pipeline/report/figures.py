@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,29 @@ class Figures:
 
     days: Sequence[date]
     rows: Mapping[str, Sequence[Row]]
+    _by_group: dict[str, dict[str, list[Row]]] = field(default_factory=dict, init=False, repr=False)
+    """By mart and group, since each group's section asks for its rows many times."""
 
     def groups(self) -> list[str]:
         return sorted({row["group"] for rows in self.rows.values() for row in rows})
 
     def of(self, mart: str, group: str) -> list[Row]:
-        return [row for row in self.rows[mart] if row["group"] == group]
+        if mart not in self._by_group:
+            found: dict[str, list[Row]] = {}
+            for row in self.rows[mart]:
+                found.setdefault(row["group"], []).append(row)
+            self._by_group[mart] = found
+        return self._by_group[mart].get(group, [])
+
+    def last_minute(self) -> datetime | None:
+        """The last minute in which something happened."""
+        minutes = [row["minute"] for rows in self.rows.values() for row in rows if row.get("minute") is not None]
+        return utc(max(minutes, key=utc)) if minutes else None
+
+
+def utc(moment: datetime) -> datetime:
+    """Parquet's times without a zone are UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def read_figures(
@@ -86,14 +103,13 @@ class Interval:
     seconds: int
 
     def begin(self, minute: datetime) -> datetime:
-        moment = minute if minute.tzinfo else minute.replace(tzinfo=UTC)
-        second = int(moment.timestamp())
+        second = int(utc(minute).timestamp())
         return datetime.fromtimestamp(second - second % self.seconds, UTC)
 
 
 def interval_of(minutes: Iterable[datetime]) -> Interval:
     """The shortest that fits: 1, 2, 5, 10, 15, 30 minutes, or hours."""
-    seconds = [int((minute if minute.tzinfo else minute.replace(tzinfo=UTC)).timestamp()) for minute in minutes]
+    seconds = [int(utc(minute).timestamp()) for minute in minutes]
     span_s = max(seconds, default=0) - min(seconds, default=0) + MINUTE_S
     choices = [MINUTE_S * count for count in (1, 2, 5, 10, 15, 30, 60, 120, 240, 720, 1440)]
     return Interval(next((one for one in choices if span_s / one <= POINTS_LIMIT), choices[-1]))
