@@ -23,8 +23,9 @@ from support.simulation.kafka_clients.short_lived_member import ShortLivedMember
 
 RETRY_S = 0.5
 CONFIG_IS_KNOWN_S = 30.0
-"""A gateway describes configs from its copy of the catalog, as a broker of Kafka does from its metadata: one that cannot
-hear of the coordinator learns of a change after the call that waits for news has failed, more than once with two faults.
+"""A gateway describes configs from its copy of the catalog, as a broker of Kafka does from its metadata: one that
+cannot hear of the coordinator learns of a change after the call that waits for news has failed, more than once with
+two faults.
 """
 MEMBER_IS_KNOWN_S = 5.0
 """Less than any session timeout of a history: a member that was heard of so recently is there."""
