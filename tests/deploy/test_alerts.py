@@ -27,6 +27,7 @@ OF_A_ROLE = {"KshareFewerThanExpected", "KshareRoleDown"}
 
 table = script("deploy/observability", "alert_table")
 writer = script("deploy/observability", "alerts")
+dashboards = script("deploy/observability", "dashboard_tables")
 
 
 def promtool(folder: Path, *arguments: str) -> None:
@@ -110,6 +111,23 @@ def test_every_alert_has_a_case_and_a_section_of_the_runbook() -> None:
     assert list(sections) == names()
     for name, text in sections.items():
         assert re.findall(r"^\*\*(.+?):\*\*", text, re.MULTILINE) == ["Means", "Look at", "Do"], name
+
+
+def test_dashboards_and_panels_that_the_runbook_names_exist() -> None:
+    """In a section, names in italics are a dashboard's, or those of panels of the dashboard named before."""
+    panels = {each.title: {panel.title for panel in each.panels} for each in dashboards.DASHBOARDS.values()}
+    found = set()
+    for section in re.split(r"^## ", RUNBOOK.read_text(), flags=re.MULTILINE)[1:]:
+        dashboard = ""
+        for name in re.findall(r"(?<![*`\w])\*([^*]+)\*(?![*\w])", section):
+            title = " ".join(name.split())
+            if title.startswith("kshare "):
+                dashboard = title
+                assert dashboard in panels, f"{section.split()[0]}: there is no dashboard {dashboard}"
+            elif dashboard:
+                assert title in panels[dashboard], f"{section.split()[0]}: {dashboard} has no panel {title}"
+                found.add((dashboard, title))
+    assert {dashboard for dashboard, _ in found} == set(panels), "each dashboard helps with some alert"
 
 
 def test_alerts_of_one_cluster_ring_when_they_must_and_not_before(tmp_path: Path) -> None:

@@ -2,58 +2,125 @@
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import json
 import math
 import re
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from kshare_pipeline.metrics import PipelineMetrics, ReadCounts, ServiceCounts
+from kshare_servicekit.metrics_server import Metrics
 from support.clients.administration import alter_group
 from support.clients.delivery import ACCEPT, REJECT, RELEASE, Reader, new_topic, produce, wait_for
 from support.clusters.kshare_cluster import KshareCluster
+from support.environment.free_ports import free_port
 from support.environment.prometheus import Prometheus
+from support.house.scripts import ROOT, script
 
-ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "deploy/observability/alerts.yaml"
 DASHBOARDS = ROOT / "helm/kshare/files/dashboards"
 PATIENCE_S = 90.0
 CONFIGS = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.workers"}
+RELEASE_LABELS = {"namespace": "n", "release": "queues"}
+ONLY_AFTER_A_FAILURE = "rpc: Failed calls by kind"
+"""A kind of failed calls has no series before its first one: drawn when a leader was killed."""
+MAY_BE_EMPTY = {ONLY_AFTER_A_FAILURE, "rpc: Failures at the server"}
+KEDA_QUERY = 'sum(kshare_leader_share_lag_records{namespace="n",release="queues",group="sleepers"})'
+"""What the chart's ScaledObject of workers asks."""
 
-
-def dashboards_module() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("dashboards", ROOT / "deploy/observability/dashboards.py")
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+writer = script("deploy/observability", "dashboards")
 
 
 def test_the_dashboards_are_what_their_tables_say() -> None:
-    module = dashboards_module()
-    assert {path.stem for path in DASHBOARDS.iterdir()} == set(module.DASHBOARDS)
-    for name, dashboard in module.DASHBOARDS.items():
+    assert {path.stem for path in DASHBOARDS.iterdir()} == set(writer.DASHBOARDS)
+    for name, dashboard in writer.DASHBOARDS.items():
         text = (DASHBOARDS / f"{name}.json").read_text()
-        assert text == module.rendered(name, dashboard), "run python deploy/observability/dashboards.py"
+        assert text == writer.rendered(name, dashboard), "run python deploy/observability/dashboards.py"
 
 
-def queries() -> list[tuple[str, str]]:
-    """Where each is, and its text with Grafana's variables filled in."""
-    found = []
+def test_a_panel_says_what_it_shows_and_in_which_unit() -> None:
+    for name, document in documents():
+        assert {"source", "namespace", "release"} <= {each["name"] for each in document["templating"]["list"]}
+        panels = document["panels"]
+        assert {"stat", "timeseries"} == {panel["type"] for panel in panels}, name
+        assert len({panel["title"] for panel in panels}) == len(panels), name
+        places = [(place["x"], place["y"]) for place in (panel["gridPos"] for panel in panels)]
+        assert len(set(places)) == len(places)
+        for panel in panels:
+            assert panel["description"].endswith(".") and panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+def documents() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(DASHBOARDS.iterdir()):
-        document: dict[str, Any] = json.loads(path.read_text())
-        for panel in document["panels"]:
-            for target in panel["targets"]:
-                text = target["expr"].replace("$__rate_interval", "30s")
-                found.append((f"{path.stem}: {panel['title']}", re.sub(r"\$\w+", ".*", text)))
-    return found
+        yield path.stem, json.loads(path.read_text())
+
+
+class PanelQuery(NamedTuple):
+    """`place` is the dashboard and the panel; the text still has Grafana's variables."""
+
+    place: str
+    text: str
+    variables: tuple[dict[str, Any], ...]
+
+
+def queries() -> list[PanelQuery]:
+    return [
+        PanelQuery(
+            f"{name}: {panel['title']}",
+            target["expr"],
+            tuple(each for each in document["templating"]["list"] if each["type"] == "query"),
+        )
+        for name, document in documents()
+        for panel in document["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def resolved(prometheus: Prometheus, query: PanelQuery) -> str:
+    """The text with every variable filled in as Grafana does with all of its values chosen; "" while one has none."""
+    values = {"__rate_interval": "30s"}
+    for variable in query.variables:
+        found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+        assert found is not None, variable
+        chosen = sorted({labels.get(found[2], "") for labels, _ in prometheus.query(filled(found[1], values))})
+        if not all(chosen) or not chosen:
+            return ""
+        values[variable["name"]] = f"({'|'.join(map(re.escape, chosen))})"
+    return filled(query.text, values)
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    return re.sub(r"\$(\w+)", lambda name: values[name[1]].replace("\\", "\\\\"), text)
+
+
+@contextmanager
+def pipeline_target() -> Iterator[str]:
+    """The metrics of a pipeline, without Spark: what it would count, served by its own process' server."""
+    now_ms = int(time.time() * 1000)
+    service = ServiceCounts(succeeded=3, last_success_ms=now_ms, mart_days=1, marts_last_success_ms=now_ms)
+    metrics = Metrics()
+    metrics.add_node("pipeline", 1, PipelineMetrics(service, ReadCounts), list)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        served: Future[str] = asyncio.run_coroutine_threadsafe(metrics.serve("127.0.0.1:0"), loop)
+        yield served.result(30)
+    finally:
+        asyncio.run_coroutine_threadsafe(metrics.stop(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
 
 
 class Work(threading.Thread):
@@ -94,22 +161,48 @@ class Work(threading.Thread):
 
 
 @pytest.mark.timeout(240)
-def test_every_query_finds_data_in_a_system_under_load(tmp_path: Path) -> None:
-    options = ["--metrics-listen", "127.0.0.1:0"]
-    with KshareCluster(tmp_path / "cluster", options=options) as cluster:
-        addresses = re.findall(r"metrics of [a-z -]+: http://([0-9.:]+)/metrics", cluster.log_text())
-        assert len(addresses) == 4
-        with Prometheus(tmp_path / "prometheus", addresses, ALERTS) as prometheus, Work(cluster.bootstrap):
-            missing = queries()
+def test_every_panel_draws_something_in_a_system_under_load(tmp_path: Path) -> None:
+    port = free_port()  # of the first role's metrics; the next three are the others'
+    targets = [f"127.0.0.1:{port + number}" for number in range(4)]
+    options = ["--metrics-listen", targets[0]]
+    with (
+        pipeline_target() as pipeline,
+        # Scrapes only some seconds after its start, so it starts first
+        Prometheus(tmp_path / "prometheus", [*targets, pipeline], ALERTS, RELEASE_LABELS) as prometheus,
+        KshareCluster(tmp_path / "cluster", options=options) as cluster,
+    ):
+        wait_for(lambda: value_of(prometheus, "sum(up)") == 5, "every process was scraped before something happens")
+        with Work(cluster.bootstrap):
+            missing = [query for query in queries() if query.place not in MAY_BE_EMPTY]
             deadline = time.monotonic() + PATIENCE_S
-            while missing := [query for query in missing if not has_data(prometheus, query[1])]:
-                assert time.monotonic() < deadline, missing
+            while missing := [query for query in missing if not has_data(prometheus, resolved(prometheus, query))]:
+                assert time.monotonic() < deadline, [query.place for query in missing]
                 time.sleep(1)
             accepted = "sum(kshare_leader_share_acknowledged_records_total{group='workers',type='accept'})"
             wait_for(lambda: value_of(prometheus, accepted) > 0, "acceptances are counted")
-            wait_for(lambda: value_of(prometheus, "sum(up)") == 4, "every role answers")
             firing = {labels["alertname"] for labels, _ in prometheus.query("ALERTS{alertstate='firing'}")}
             assert firing <= {"KshareDeadLettersGrow"}, "a healthy system is quiet"
+        check_that_sleepers_wake_up(cluster, prometheus)
+        (failed_calls,) = [query for query in queries() if query.place == ONLY_AFTER_A_FAILURE]
+        wait_for(lambda: has_data(prometheus, resolved(prometheus, failed_calls)), "calls to the killed leader failed")
+
+
+def check_that_sleepers_wake_up(cluster: KshareCluster, prometheus: Prometheus) -> None:
+    """The lag of a group without members is there after restarts of leader and gateway: KEDA starts workers by it."""
+    new_topic(cluster.bootstrap, name="nights")
+    alter_group(cluster.bootstrap, "sleepers", {"share.auto.offset.reset": "earliest"})
+    produce(cluster.bootstrap, "nights", ["a", "b", "c"])
+    with Reader(cluster.bootstrap, "sleepers", "nights") as reader:
+        first = reader.take()
+        reader.settle(ACCEPT, first[:1])
+    # Of the kernel's clock, which is not in step with time.time(): only start times compare with start times
+    started = max(value for _, value in prometheus.query("process_start_time_seconds"))
+    for role in ("leader", "gateway"):
+        cluster.wait_until_gone(cluster.kill_role(role))
+    of_the_new_leader = f"and on (instance) (process_start_time_seconds > {started})"
+    lag = KEDA_QUERY.replace("})", f"}} {of_the_new_leader})")
+    wait_for(lambda: value_of(prometheus, lag) == 2, "the lag is there after the restarts, without a member")
+    wait_for(lambda: value_of(prometheus, KEDA_QUERY) == 2, "and is the same as KEDA asks for it")
 
 
 def value_of(prometheus: Prometheus, text: str) -> float:
@@ -118,4 +211,4 @@ def value_of(prometheus: Prometheus, text: str) -> float:
 
 
 def has_data(prometheus: Prometheus, text: str) -> bool:
-    return any(not math.isnan(value) for _, value in prometheus.query(text))
+    return bool(text) and any(not math.isnan(value) for _, value in prometheus.query(text))

@@ -12,7 +12,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -74,15 +74,22 @@ class PrometheusAnswers:
 
 
 class Prometheus(PrometheusAnswers):
-    """A server on 127.0.0.1 that scrapes `targets` every second; a context manager."""
+    """A server on 127.0.0.1 that scrapes `targets` every second; a context manager.
 
-    def __init__(self, folder: Path, targets: Sequence[str], rules: Path | None = None) -> None:
+    All samples get `labels`, as those that the chart's PodMonitor gives.
+    """
+
+    def __init__(
+        self, folder: Path, targets: Sequence[str], rules: Path | None = None, labels: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
         super().__init__(f"127.0.0.1:{free_port()}")
         folder.mkdir(parents=True)
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "scrape_configs": [{"job_name": "kshare", "static_configs": [{"targets": list(targets)}]}],
+            "scrape_configs": [
+                {"job_name": "kshare", "static_configs": [{"targets": list(targets), "labels": dict(labels or {})}]}
+            ],
             "rule_files": [str(rules)] if rules else [],
         }
         (folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
