@@ -32,6 +32,9 @@ def test_every_line_of_the_page(tmp_path: Path) -> None:
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
         }
+        profile = tmp_path / "config/kshare/profiles/production.properties"
+        profile.parent.mkdir(parents=True)
+        profile.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
         for line in page_lines():
             command = ["bash", "-o", "pipefail", "-c", line]
             done = subprocess.run(
@@ -54,6 +57,7 @@ def test_every_line_of_the_page(tmp_path: Path) -> None:
     groups = json.loads(printed["kshare groups list --output json"])["groups"]
     assert [group["group"] for group in groups] == ["billing"]
     assert "0 problems" in printed["kshare doctor"] and "group billing has no members" in printed["kshare doctor"]
+    assert f"│ {cluster.bootstrap} │ plaintext" in printed["kshare profiles"]
     topics = json.loads(printed["kshare topics list -o json"])["topics"]
     assert {"orders", "orders.copy"} <= {topic["topic"] for topic in topics}
 

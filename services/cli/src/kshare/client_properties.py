@@ -18,16 +18,22 @@ from kshare_upstream.sasl import Credentials
 
 Properties = Mapping[str, str]
 NO_PROPERTIES: Properties = {}
+BOOTSTRAP_SERVERS = "bootstrap.servers"
 
 
 def read_properties(path: Path | None) -> Properties:
-    """The file's properties, none without a file; CommandFailed if it cannot be read."""
+    """The file's properties, none without a file; CommandFailed if it cannot be read.
+
+    Without `bootstrap.servers`, which a profile has: a command connects to its `--bootstrap`.
+    """
     if path is None:
         return NO_PROPERTIES
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
+        found = parse_properties(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CommandFailed(f"--command-config {path}: {error}", BAD_USE) from None
+    found.pop(BOOTSTRAP_SERVERS, None)
+    return found
 
 
 def security_protocol(properties: Properties) -> str:

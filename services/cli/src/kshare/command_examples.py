@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "demo": ("kshare demo --orders 2000",),
     "metrics": ("kshare metrics --describe",),
+    "profiles": ("kshare profiles", "kshare profiles --output json"),
     "nodes": ("kshare nodes", "kshare nodes --watch"),
     "produce": (
         'kshare produce orders "first order" --key customer-7 --header source=shop',

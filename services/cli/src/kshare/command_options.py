@@ -8,6 +8,12 @@ from typing import Annotated
 
 import typer
 
+BOOTSTRAP_VARIABLE = "KSHARE_BOOTSTRAP"
+COMMAND_CONFIG_VARIABLE = "KSHARE_COMMAND_CONFIG"
+COORDINATOR_VARIABLE = "KSHARE_COORDINATOR"
+DATA_DIR_VARIABLE = "KSHARE_DATA_DIR"
+PROFILE_VARIABLE = "KSHARE_PROFILE"
+
 LOCAL = "localhost:9092"
 """The default listen address of `kshare up`."""
 ATTACHED = "localhost:19092"
@@ -19,7 +25,7 @@ Bootstrap = Annotated[
         "--bootstrap",
         "--bootstrap-server",
         metavar="HOST:PORT[,…]",
-        envvar="KSHARE_BOOTSTRAP",
+        envvar=BOOTSTRAP_VARIABLE,
         help="One or more gateways of the cluster.",
     ),
 ]
@@ -27,7 +33,7 @@ CommandConfig = Annotated[
     Path | None,
     typer.Option(
         "--command-config",
-        envvar="KSHARE_COMMAND_CONFIG",
+        envvar=COMMAND_CONFIG_VARIABLE,
         help="A property file for the connection, in librdkafka's names: security.protocol=ssl, ssl.ca.location, ...",
     ),
 ]
@@ -35,14 +41,14 @@ Coordinator = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        envvar="KSHARE_COORDINATOR",
+        envvar=COORDINATOR_VARIABLE,
         help="RPC addresses of all coordinators, separated by commas. Default: read from the gateway.",
     ),
 ]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        envvar="KSHARE_DATA_DIR", help="The directory of a kshare up or kshare attach; its coordinator is used."
+        envvar=DATA_DIR_VARIABLE, help="The directory of a kshare up or kshare attach; its coordinator is used."
     ),
 ]
 Processes = Annotated[

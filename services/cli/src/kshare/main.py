@@ -15,6 +15,7 @@ import typer
 from kshare.command_options import (
     ATTACHED,
     LOCAL,
+    PROFILE_VARIABLE,
     TABLE,
     WATCH_INTERVAL_S,
     AsJson,
@@ -54,13 +55,48 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _complete_profile() -> list[str]:
+    from kshare.profiles import profile_names
+
+    return profile_names()
+
+
 @app.callback()
 def kshare(
+    context: typer.Context,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            envvar=PROFILE_VARIABLE,
+            autocompletion=_complete_profile,
+            help="The cluster of this profile, see `kshare profiles`. --bootstrap and --command-config override it.",
+        ),
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Queues over the Kafka protocol: share groups (KIP-932)."""
+    if not profile:
+        return
+    from kshare.profiles import WITHOUT_A_PROFILE, use_profile
+
+    if context.invoked_subcommand not in WITHOUT_A_PROFILE:
+        use_profile(profile)
+        return
+    source = context.get_parameter_source("profile")
+    if source is not None and source.name == "COMMANDLINE":
+        raise CommandFailed(f"--profile has no effect on kshare {context.invoked_subcommand}: leave it out", BAD_USE)
+
+
+@app.command()
+def profiles(output: Output = TABLE, as_json: AsJson = False) -> None:
+    """Lists the profiles: names for clusters, which `kshare --profile NAME` uses. It shows no secrets."""
+    from kshare.profiles import show_profiles
+
+    show_profiles(as_json=wants_json(output, as_json))
 
 
 @app.command()
