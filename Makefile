@@ -101,6 +101,10 @@ bench: setup
 bench-report: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.page $(RUNS)
 
+# Where the servers' processor time goes: make profile PROFILE="--scenario released --single-process"
+profile: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.profile $(PROFILE)
+
 # What one operation of the share-partition machine costs, in microseconds.
 bench-machine: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.machine
