@@ -281,5 +281,6 @@ class Cluster:
         return [*self.fabric.bugs, *self.loop.problems]
 
     def has_disk_failed(self, host: str) -> bool:
-        """Whether the host's disk has refused a write so far."""
-        return self.hosts[host].disk.refused_count > 0
+        """Whether the host's disk has refused a write or failed a read so far."""
+        of_host = self.hosts[host]
+        return of_host.disk.refused_count > 0 or of_host.disk_conditions.failed_read_count > 0

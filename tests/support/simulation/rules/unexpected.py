@@ -26,7 +26,7 @@ UNEXPECTED = "unexpected"
 MOVE_GIVEN_UP = "%s; asking the coordinator to cancel the move"
 """A leader's word that it takes a move back, which it does under any fault that lasts."""
 ASKS_TO_BE_DRAINED = "%s; requesting a drain of this node, in effect until its restart"
-"""A share coordinator's word that its disk refuses what moves there."""
+"""A share coordinator's word that its disk fails each copy of what moves there."""
 
 WRONG_ROW = re.compile("the row [0-9a-f]+ of [^ ]+ has ")
 """In the words of a node that found a damaged row."""
@@ -82,7 +82,7 @@ class _ErrorLines(logging.Handler):
 def watched_logs(note: Callable[[str], None], has_disk_failed: Callable[[str], bool]) -> Iterator[None]:
     """While it is entered, `note` gets every unexpected error line of the nodes.
 
-    `has_disk_failed` says of a host whether its disk has refused a write so far.
+    `has_disk_failed` says of a host whether its disk has refused a write or failed a read so far.
 
     Also where the caller switched logging off (`logging.disable`): then nothing is shown, and lines below ERROR are not
     even made.
