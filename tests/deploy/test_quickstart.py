@@ -1,21 +1,31 @@
-"""docs/quickstart.md: its lines run in an empty environment with the packages that `make wheels` builds."""
+"""docs/quickstart.md: its lines run in an empty environment with the packages of `make wheels`, and in a container.
+
+A new user has the first acknowledged record within FIRST_ACKNOWLEDGED_S of a built image. From built packages the time
+is printed only (pytest -s), as it depends on the network and on the tests that run beside this one.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from support.environment.docker import docker, docker_environment, image
 from support.environment.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/quickstart.md"
 WRITTEN_ADDRESS = "127.0.0.1:9092"
 LIMIT_S = 240
+FIRST_ACKNOWLEDGED_S = 120.0
 
 
 def sections() -> dict[str, list[str]]:
@@ -63,6 +73,7 @@ def test_every_line_from_the_packages_to_a_dead_letter(tmp_path: Path) -> None:
     # Nothing of this environment is seen there: neither its packages nor its sources.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     environment |= {"KSHARE_BOOTSTRAP": address}
+    began_s = time.monotonic()
     for line in install:
         run(line.replace("build/wheels", str(ROOT / "build/wheels")), tmp_path, environment)
     imported = run(
@@ -74,14 +85,60 @@ def test_every_line_from_the_packages_to_a_dead_letter(tmp_path: Path) -> None:
     code = PAGE.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "worker.py").write_text(code.replace(WRITTEN_ADDRESS, address))
     with running(up.replace(WRITTEN_ADDRESS, address), tmp_path, environment):
-        printed = [run(line, tmp_path, environment) for line in found["Produce and consume"]]
-        assert deliveries(printed[3]) and set(deliveries(printed[3]).values()) == {1}
-        redelivered = deliveries(printed[4])
-        assert set(redelivered) == {"first order", "second order", "third order"}
-        assert {redelivered[value] for value in deliveries(printed[3])} == {2}
+        produce_and_consume(found["Produce and consume"], tmp_path, environment)
+        print_time("wheels", began_s)
         worked = [run(line, tmp_path, environment) for line in found["A worker in Python"]]
     assert sorted(worked[3].splitlines()) == ["accepted fourth order", "rejected poison"]
     assert "poison" in worked[4]
+
+
+@pytest.mark.quiet
+@pytest.mark.timeout(1_200)  # it may build the image
+def test_every_line_from_an_image_to_an_acknowledged_record(tmp_path: Path) -> None:
+    found = sections()
+    build, started = found["Or in a container"]
+    name, environment = image("all-in-one"), docker_environment()
+    target = name.partition(":")[0]
+    assert build == f"docker build -f deploy/images/Dockerfile --target {target.removeprefix('kshare/')} -t {target} ."
+    container = f"kshare-test-{uuid.uuid4().hex[:8]}"
+    own = {"--name kshare": f"--name {container}", ":9092:": f":{free_port()}:", "-v kshare:": f"-v {container}:"}
+    for written, other in {**own, target: name}.items():
+        assert started.count(written) == 1, f"{written} in {started}"
+        started = started.replace(written, other)
+    lines = [
+        line.replace("kshare-env/bin/kshare", f"docker exec {container} kshare")
+        for line in found["Produce and consume"]
+    ]
+    began_s = time.monotonic()
+    try:
+        with subprocess.Popen(
+            started.split(), env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as up:
+            assert up.stdout is not None
+            assert any(line.startswith("kshare listens on") for line in up.stdout), "kshare up ended"
+            produce_and_consume(lines, tmp_path, environment)
+            assert print_time("an image", began_s) < FIRST_ACKNOWLEDGED_S
+            up.send_signal(signal.SIGINT)
+            up.stdout.read()
+            assert up.wait(LIMIT_S) == 0
+    finally:
+        subprocess.run(["docker", "rm", "--force", container], env=environment, capture_output=True, check=False)
+        docker("volume", "rm", container, environment=environment)
+
+
+def produce_and_consume(lines: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """The lines of this section; the last one acknowledges what the one before released."""
+    printed = [run(line, folder, environment) for line in lines]
+    assert deliveries(printed[3]) and set(deliveries(printed[3]).values()) == {1}
+    redelivered = deliveries(printed[4])
+    assert set(redelivered) == {"first order", "second order", "third order"}
+    assert {redelivered[value] for value in deliveries(printed[3])} == {2}
+
+
+def print_time(origin: str, began_s: float) -> float:
+    took_s = time.monotonic() - began_s
+    print(f"from {origin} to the first acknowledged record: {took_s:.1f} s")
+    return took_s
 
 
 def deliveries(output: str) -> dict[str, int]:
