@@ -91,6 +91,32 @@ def steps_of(batch: AcknowledgementBatch) -> list[tuple[int, int]]:
     return [(first + end, types[end - 1]) for end in ends]
 
 
+class Stretch(NamedTuple):
+    """Batches that follow each other without a gap, as one: the runs of all of them are looked up and cut once."""
+
+    first_offset: int
+    steps: list[tuple[int, int]]
+    """See `steps_of`."""
+
+    @property
+    def last_offset(self) -> int:
+        return self.steps[-1][0] - 1
+
+
+def stretches_of(batches: Sequence[AcknowledgementBatch]) -> list[Stretch]:
+    """Well-formed batches, joined where one follows the other, as a worker's verdicts on what it fetched do."""
+    found: list[Stretch] = []
+    following = -1
+    steps: list[tuple[int, int]] = []
+    for batch in batches:
+        if batch.first_offset != following:
+            steps = []
+            found.append(Stretch(batch.first_offset, steps))
+        steps += steps_of(batch)
+        following = batch.last_offset + 1
+    return found
+
+
 def not_held(run: Run, owner: Owner, delivered_fetch_number: int, now_ms: int) -> str | None:
     """Why `owner` cannot acknowledge the run; None if it can."""
     if run.state is not RecordState.ACQUIRED:

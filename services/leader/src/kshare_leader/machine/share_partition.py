@@ -30,11 +30,12 @@ from kshare_core.states import AcknowledgeType, RecordState
 from kshare_leader.machine.acknowledgement import (
     AcknowledgementBatch,
     EndedAcquisitions,
+    Stretch,
     check_batches,
     is_held,
     not_held,
     refused,
-    steps_of,
+    stretches_of,
     without_below,
 )
 from kshare_leader.machine.acquisition import (
@@ -400,18 +401,14 @@ class SharePartition:
         """
         check_batches(batches, renew_allowed=renew_allowed)
         batches = without_below(batches, self._log_start_offset)
-        previous_last = -1
-        for batch in batches:
-            self._check_held(batch, owner, delivered_fetch_number, now_ms, previous_last)
-            if not limits.renew_enabled and AcknowledgeType.RENEW in batch.acknowledge_types:
-                text = "RENEW is not enabled for the group (share.renew.acknowledge.enable)"
-                raise refused(batch, ErrorCode.INVALID_RECORD_STATE, text)
-            previous_last = batch.last_offset
+        stretches = stretches_of(batches)
+        if not self._are_held(stretches, owner, delivered_fetch_number, now_ms) or not limits.renew_enabled:
+            self._check_each(batches, owner, delivered_fetch_number, now_ms, renew_enabled=limits.renew_enabled)
         write_id = NO_WRITE
         runs = self._window.runs
-        for batch in batches:
-            steps = steps_of(batch)
-            start, stop = runs.slice_of(batch.first_offset, batch.last_offset)
+        for stretch in stretches:
+            steps = stretch.steps
+            start, stop = runs.slice_of(stretch.first_offset, stretch.last_offset)
             if len(steps) > 1:
                 stop = runs.split(start, stop, [end for end, _ in steps[:-1]])
             end, event = 0, Event.ACCEPT
@@ -426,6 +423,36 @@ class SharePartition:
                     write_id = self._end_delivery(run, event, limits)
             runs.coalesce(start, stop)
         return write_id
+
+    def _are_held(self, stretches: Sequence[Stretch], owner: Owner, delivered_fetch_number: int, now_ms: int) -> bool:
+        previous_last = -1
+        for stretch in stretches:
+            first, last = stretch.first_offset, stretch.last_offset
+            if first <= previous_last or first < self.start_offset or last >= self.end_offset:
+                return False
+            for run in self._window.runs.overlapping(first, last):
+                if not_held(run, owner, delivered_fetch_number, now_ms):
+                    return False
+            previous_last = last
+        return True
+
+    def _check_each(
+        self,
+        batches: Sequence[AcknowledgementBatch],
+        owner: Owner,
+        delivered_fetch_number: int,
+        now_ms: int,
+        *,
+        renew_enabled: bool,
+    ) -> None:
+        """Raises KafkaError for the first batch that cannot be applied."""
+        previous_last = -1
+        for batch in batches:
+            self._check_held(batch, owner, delivered_fetch_number, now_ms, previous_last)
+            if not renew_enabled and AcknowledgeType.RENEW in batch.acknowledge_types:
+                text = "RENEW is not enabled for the group (share.renew.acknowledge.enable)"
+                raise refused(batch, ErrorCode.INVALID_RECORD_STATE, text)
+            previous_last = batch.last_offset
 
     def _check_held(
         self,
