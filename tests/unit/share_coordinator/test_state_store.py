@@ -121,6 +121,16 @@ def test_a_failing_read_is_answered_and_reported_until_one_succeeds() -> None:
 OTHER = SharePartitionKey("orders", TOPIC_ID, 1)
 
 
+def test_a_failing_read_is_reported_until_the_share_partition_belongs_to_another_node() -> None:
+    shell = shell_with_updates()
+    shell.restart(FailingReads(shell))  # type: ignore[arg-type]
+    assert shell.run(read()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    shell.state_store.forget(lambda key: key == OTHER)
+    assert any("bad block" in problem for problem in shell.state_store.problems())
+    shell.state_store.forget(lambda key: key == KEY)
+    assert shell.state_store.problems() == []
+
+
 @pytest.mark.parametrize(
     "damage",
     [

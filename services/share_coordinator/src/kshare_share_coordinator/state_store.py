@@ -100,12 +100,13 @@ class StateStore:
         self._store = store
         self._state_topic = state_topic
         self._state_partition_of = state_partition_of
-        self._read_failure: str | None = None
+        self._read_failure: tuple[SharePartitionKey, str] | None = None
+        """The share-partition that the newest read was for, where the disk failed it."""
         self._corrupt: dict[SharePartitionKey, str] = {}
 
     def problems(self) -> list[str]:
         """Problems for the health check: the last read failure of the disk, damage, and corrupt share-partitions."""
-        failure = [] if self._read_failure is None else [f"state cannot be read from the disk: {self._read_failure}"]
+        failure = [] if self._read_failure is None else [f"state cannot be read from the disk: {self._read_failure[1]}"]
         return failure + self._damage_texts() + list(self._corrupt.values())
 
     def _damage_texts(self) -> list[str]:
@@ -127,6 +128,8 @@ class StateStore:
     def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
         """Drops the problems of share-partitions that this node has lost or gained."""
         self._corrupt = {key: problem for key, problem in self._corrupt.items() if not is_forgotten(key)}
+        if self._read_failure is not None and is_forgotten(self._read_failure[0]):
+            self._read_failure = None  # nobody asks this node for it again
 
     def load(self, key: SharePartitionKey) -> Sequence[Record]:
         """All records of a share-partition, in order; raises StorageFailure or CorruptRecord."""
@@ -135,7 +138,7 @@ class StateStore:
             records = self._read(key)
             self._read_failure = None
         except StorageFailure as failure:
-            self._read_failure = str(failure)
+            self._read_failure = key, str(failure)
             self._metrics.load_failures += 1
             raise
         except CorruptRecord:
