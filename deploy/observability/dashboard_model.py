@@ -21,7 +21,8 @@ class Query(NamedTuple):
 class Panel(NamedTuple):
     """A panel over time, or one with the newest value (`is_stat`).
 
-    A stat is red at `bad_from` and above, or, if `is_bad_below`, below it.
+    A stat is red at `bad_from` and above, or, if `is_bad_below`, below it. If `has_exemplars`, points of the last query
+    lead to traces.
     """
 
     title: str
@@ -31,6 +32,7 @@ class Panel(NamedTuple):
     is_stat: bool = False
     bad_from: float | None = None
     is_bad_below: bool = False
+    has_exemplars: bool = False
 
 
 class Variable(NamedTuple):

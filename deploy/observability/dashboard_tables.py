@@ -232,12 +232,14 @@ GROUP_DASHBOARD = Dashboard(
             "s",
             "Until all changes are durable.",
             quantiles("kshare_leader_share_acknowledge_duration_seconds", "group", 'group=~"$group"'),
+            has_exemplars=True,
         ),
         Panel(
             "ShareFetch at the leader",
             "s",
             "waited=true: too few records were available at first, and the wait is included.",
             quantiles("kshare_leader_share_fetch_duration_seconds", "waited", 'group=~"$group"'),
+            has_exemplars=True,
         ),
     ),
 )
@@ -500,6 +502,7 @@ GATEWAYS = Dashboard(
             "s",
             "Until the response is built; a fetch's wait is included.",
             quantiles("kshare_gateway_request_duration_seconds", "api"),
+            has_exemplars=True,
         ),
         Panel(
             "Errors by API",
@@ -585,6 +588,7 @@ RPC = Dashboard(
             "s",
             "From request to response. The difference to the caller's is the network and waiting event loops.",
             quantiles("kshare_rpc_server_call_duration_seconds", "service, method", 'service=~"$service"'),
+            has_exemplars=True,
         ),
         Panel(
             "In flight by method",

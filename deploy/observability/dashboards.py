@@ -78,6 +78,7 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> Json:
             "expr": query.expression,
             "legendFormat": query.legend,
             "datasource": SOURCE,
+            **({"exemplar": True} if panel.has_exemplars and query is panel.queries[-1] else {}),
         }
         for index, query in enumerate(panel.queries)
     ]

@@ -26,6 +26,7 @@ from support.clusters.kshare_cluster import KshareCluster
 from support.environment.free_ports import free_port
 from support.environment.prometheus import Prometheus
 from support.house.scripts import ROOT, script
+from support.servicekit.trace_collector import TraceCollector
 
 ALERTS = ROOT / "deploy/observability/alerts.yaml"
 DASHBOARDS = ROOT / "helm/kshare/files/dashboards"
@@ -70,6 +71,7 @@ class PanelQuery(NamedTuple):
 
     place: str
     text: str
+    has_exemplars: bool
     variables: tuple[dict[str, Any], ...]
 
 
@@ -78,6 +80,7 @@ def queries() -> list[PanelQuery]:
         PanelQuery(
             f"{name}: {panel['title']}",
             target["expr"],
+            target.get("exemplar", False),
             tuple(each for each in document["templating"]["list"] if each["type"] == "query"),
         )
         for name, document in documents()
@@ -166,10 +169,19 @@ def test_every_panel_draws_something_in_a_system_under_load(tmp_path: Path) -> N
     targets = [f"127.0.0.1:{port + number}" for number in range(4)]
     options = ["--metrics-listen", targets[0]]
     with (
+        TraceCollector() as collector,
         pipeline_target() as pipeline,
         # Scrapes only some seconds after its start, so it starts first
         Prometheus(tmp_path / "prometheus", [*targets, pipeline], ALERTS, RELEASE_LABELS) as prometheus,
-        KshareCluster(tmp_path / "cluster", options=options) as cluster,
+        KshareCluster(
+            tmp_path / "cluster",
+            options=options,
+            variables={
+                "KSHARE_TRACE_ENDPOINT": collector.endpoint,
+                "KSHARE_TRACE_RATIO": "0.5",
+                "OTEL_BSP_SCHEDULE_DELAY": "300",
+            },
+        ) as cluster,
     ):
         wait_for(lambda: value_of(prometheus, "sum(up)") == 5, "every process was scraped before something happens")
         with Work(cluster.bootstrap):
@@ -177,6 +189,11 @@ def test_every_panel_draws_something_in_a_system_under_load(tmp_path: Path) -> N
             deadline = time.monotonic() + PATIENCE_S
             while missing := [query for query in missing if not has_data(prometheus, resolved(prometheus, query))]:
                 assert time.monotonic() < deadline, [query.place for query in missing]
+                time.sleep(1)
+            without = [query for query in queries() if query.has_exemplars]
+            assert without
+            while without := [query for query in without if not has_exemplars(prometheus, collector, query)]:
+                assert time.monotonic() < deadline, [query.place for query in without]
                 time.sleep(1)
             accepted = "sum(kshare_leader_share_acknowledged_records_total{group='workers',type='accept'})"
             wait_for(lambda: value_of(prometheus, accepted) > 0, "acceptances are counted")
@@ -208,6 +225,12 @@ def check_that_sleepers_wake_up(cluster: KshareCluster, prometheus: Prometheus) 
 def value_of(prometheus: Prometheus, text: str) -> float:
     """Of a query with one value; 0 while it has none, as after a scrape that took too long."""
     return sum(value for _, value in prometheus.query(text))
+
+
+def has_exemplars(prometheus: Prometheus, collector: TraceCollector, query: PanelQuery) -> bool:
+    """Whether points of a panel lead to traces that were recorded."""
+    recorded = {span.trace_id for span in collector.spans()}
+    return any(labels["trace_id"] in recorded for labels in prometheus.exemplars(resolved(prometheus, query)))
 
 
 def has_data(prometheus: Prometheus, text: str) -> bool:

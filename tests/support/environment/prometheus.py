@@ -60,6 +60,14 @@ class PrometheusAnswers:
         assert answer["status"] == "success", answer
         return [(sample["metric"], float(sample["value"][1])) for sample in answer["data"]["result"]]
 
+    def exemplars(self, expression: str) -> list[dict[str, str]]:
+        """The labels of all exemplars of the series in an expression, of the last minutes."""
+        now = time.time()
+        arguments = urllib.parse.urlencode({"query": expression, "start": now - 600, "end": now + 60})
+        answer = self._get(f"/api/v1/query_exemplars?{arguments}")
+        assert answer["status"] == "success", answer
+        return [exemplar["labels"] for series in answer["data"] for exemplar in series["exemplars"]]
+
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://{self._address}{path}", timeout=10) as answer:
             return json.load(answer)
@@ -97,6 +105,7 @@ class Prometheus(PrometheusAnswers):
 
     def __enter__(self) -> Prometheus:
         command = [binary("prometheus"), f"--config.file={self._folder}/prometheus.yml"]
+        command += ["--enable-feature=exemplar-storage"]
         command += [f"--storage.tsdb.path={self._folder}/data", f"--web.listen-address={self._address}"]
         with (self._folder / "log").open("wb") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

@@ -65,6 +65,11 @@ class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
             self._arrived.notify_all()
         return trace_service_pb2.ExportTraceServiceResponse()
 
+    def spans(self) -> list[CollectedSpan]:
+        """Those that arrived until now."""
+        with self._arrived:
+            return list(self._spans)
+
     def wait_for(self, wanted: Callable[[list[CollectedSpan]], bool]) -> list[CollectedSpan]:
         """All spans, once they are what is wanted; AssertionError after the time."""
         deadline = time.monotonic() + TIMEOUT_S

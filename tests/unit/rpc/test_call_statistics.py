@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc.aio
 import pytest
 
+from kshare_core.tracing import Attributes, Span, Tracer, current_traceparent
 from kshare_rpc.call_statistics import HANDLER_FAILED, CallStatistics
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH, LIST_OFFSETS, PRODUCE
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import InProcessNetwork
-from kshare_rpc.network import CallFailed, CallNotStarted, CallTimeout, Service
+from kshare_rpc.network import CallFailed, CallNotStarted, CallTimeout, Server, Service
 
 WAIT_S = 0.15
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 AnyNetwork = GrpcNetwork | InProcessNetwork
 
 
@@ -30,11 +32,25 @@ async def broken(request: Any, payload: memoryview) -> Any:
     raise RuntimeError("a bug")
 
 
-def play(kind: type[AnyNetwork], test: Callable[[AnyNetwork, CallStatistics, str], Awaitable[None]]) -> None:
+def ignored(path: str, error: BaseException) -> None:
+    """Handlers fail on purpose."""
+
+
+def play(
+    kind: type[AnyNetwork],
+    test: Callable[[AnyNetwork, CallStatistics, str], Awaitable[None]],
+    tracer: Tracer | None = None,
+) -> None:
     async def whole() -> None:
         statistics = CallStatistics(asyncio.get_running_loop().time)
-        network = kind(on_handler_error=lambda path, error: None, statistics=statistics)
-        server = await network.serve("127.0.0.1:0", [Service("Leader", {FETCH: fetch, LIST_OFFSETS: broken})])
+        service = Service("Leader", {FETCH: fetch, LIST_OFFSETS: broken})
+        network: AnyNetwork
+        if kind is GrpcNetwork:
+            network = GrpcNetwork(on_handler_error=ignored, statistics=statistics, tracer=tracer)
+            server: Server = await network.serve("127.0.0.1:0", [service])
+        else:
+            network = InProcessNetwork(on_handler_error=ignored, statistics=statistics)
+            server = await network.serve("127.0.0.1:0", [service], tracer)
         await test(network, statistics, server.address)
         await server.stop(1_000)
 
@@ -58,6 +74,41 @@ def test_durations_and_calls_under_way_on_both_sides(kind: type[AnyNetwork]) -> 
         await channel.close()
 
     play(kind, test)
+
+
+class NamedSpan:
+    """A span of a known trace, which is recorded nowhere."""
+
+    traceparent = f"00-{TRACE}-{'2' * 16}-01"
+
+    def add(self, attributes: Attributes) -> None: ...
+
+    def link(self, traceparents: Sequence[str]) -> None: ...
+
+    def end(self, problem: str = "") -> None: ...
+
+
+class AlwaysSampled:
+    def begin(self, name: str, attributes: Attributes, *, parent: str = "", links: Sequence[str] = ()) -> Span:
+        return NamedSpan()
+
+
+@pytest.mark.parametrize("kind", [GrpcNetwork, InProcessNetwork])
+def test_a_call_in_a_recorded_trace_is_an_exemplar_of_its_duration(kind: type[AnyNetwork]) -> None:
+    async def test(network: AnyNetwork, statistics: CallStatistics, address: str) -> None:
+        channel = network.connect(address)
+        await channel.call(FETCH, leader_pb2.FetchRequest(), timeout_ms=10_000)
+        served = statistics.served["Leader/Fetch"].durations
+        assert served.exemplars == {}, "no trace, no exemplar"
+        current_traceparent.set(f"00-{TRACE}-{'1' * 16}-01")
+        await channel.call(FETCH, leader_pb2.FetchRequest(), timeout_ms=10_000)
+        ((index, exemplar),) = served.exemplars.items()
+        assert exemplar.trace_id == TRACE
+        assert served.bounds[index - 1] < exemplar.value <= served.bounds[index]
+        assert served.counts[index] >= 1
+        await channel.close()
+
+    play(kind, test, AlwaysSampled())
 
 
 @pytest.mark.parametrize("kind", [GrpcNetwork, InProcessNetwork])

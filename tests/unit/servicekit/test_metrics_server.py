@@ -6,18 +6,26 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from kshare_servicekit.metric_families import Readings, counter, gauge
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kshare_core.distribution import Distribution
+from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 from kshare_servicekit.metrics_server import LAG_INTERVAL_MS, Metrics
 from support.servicekit.scraped import scraped
 
-CALLS = counter("calls", "Calls.", "method")
+CALLS = counter("calls", 'Calls, "all" of them.', "method")
+DURATION = histogram("duration_seconds", "Of calls.")
 RUNS = gauge("runs", "Runs of offsets.")
 
 
 class Counts:
+    def __init__(self) -> None:
+        self.durations = Distribution((0.1, 0.5))
+
     def read(self, readings: Readings) -> None:
         readings.add(CALLS, 3, "ShareFetch")
         readings.add(RUNS, 7)
+        readings.add(DURATION, self.durations)
 
 
 async def fetch(address: str, request: bytes) -> bytes:
@@ -48,6 +56,49 @@ def test_metrics_are_served() -> None:
         assert (await fetch(address, b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
         assert await fetch(address, b"x" * 100_000) == b""
         assert (await fetch(address, b"GET /metrics?a=b HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await found.stop()
+
+    asyncio.run(main())
+
+
+PROMETHEUS_ACCEPTS = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+"""Of Prometheus 3.5."""
+
+
+def test_open_metrics_with_exemplars_are_served_where_the_scraper_asks_for_them() -> None:
+    counts = Counts()
+    counts.durations.observe(0.3)
+    counts.durations.exemplify(0.3, f"00-{'a' * 32}-{'b' * 16}-01")
+    counts.durations.observe(0.4)
+    counts.durations.exemplify(0.4, f"00-{'c' * 32}-{'d' * 16}-01")
+    counts.durations.observe(9.0)
+
+    async def main() -> None:
+        found = Metrics()
+        found.add_node("leader", 1, counts, list)
+        address = await found.serve("127.0.0.1:0")
+        for accept in (PROMETHEUS_ACCEPTS, "application/openmetrics-text", "text/html, Application/OpenMetrics-Text"):
+            request = f"GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n".encode()
+            head, _, body = (await fetch(address, request)).partition(b"\r\n\r\n")
+            assert b"Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n" in head
+            parsed = text_string_to_metric_families(body.decode())  # type: ignore[no-untyped-call]
+            families = {each.name: each for each in parsed}
+            assert families["kshare_calls"].type == "counter"
+            assert families["kshare_calls"].documentation == 'Calls, "all" of them.'
+            assert families["process_cpu_seconds"].type == "counter"
+            buckets = [each for each in families["kshare_duration_seconds"].samples if each.name.endswith("_bucket")]
+            assert [each.value for each in buckets] == [0, 2, 3]
+            assert buckets[0].exemplar is None and buckets[2].exemplar is None
+            assert buckets[1].exemplar is not None, "the newest of its bucket"
+            assert (buckets[1].exemplar.labels, buckets[1].exemplar.value) == ({"trace_id": "c" * 32}, 0.4)
+        for accept in ("*/*", "text/plain;version=0.0.4", "application/openmetrics-text;version=abc"):
+            request = f"GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n".encode()
+            head, _, body = (await fetch(address, request)).partition(b"\r\n\r\n")
+            assert b"Content-Type: text/plain; version=" in head
+            assert b"# EOF" not in body and b"trace_id" not in body
         await found.stop()
 
     asyncio.run(main())

@@ -158,7 +158,7 @@ class _ServedCall:
 
     def _end(self, payload: Payload, duration_s: float) -> None:
         self._reply(_checked_frame(self._answer, payload))
-        self._statistics.ended(duration_s)
+        self._statistics.ended(duration_s, "" if self._span is None else self._span.traceparent)
         if self._span is not None:
             self._span.end(self._answer.failure)
 

@@ -31,11 +31,14 @@ class MethodStatistics:
         self.under_way += 1
         return now
 
-    def ended(self, seconds: float) -> None:
+    def ended(self, seconds: float, traceparent: str = "") -> None:
+        """Counts a call's duration; `traceparent` is that of its recorded trace, empty: none."""
         self.under_way -= 1
         durations = self.durations  # its `observe`, without a call
         durations.counts[bisect_left(durations.bounds, seconds)] += 1
         durations.total += seconds
+        if traceparent:
+            durations.exemplify(seconds, traceparent)
 
     def failed(self, kind: str) -> None:
         """Counts a failure; at the caller, `kind` is the name of the exception."""

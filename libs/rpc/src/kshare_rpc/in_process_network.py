@@ -221,7 +221,7 @@ class InProcessServer:
             problem = str(failure)
             raise failure from (None if isinstance(error, asyncio.CancelledError) else error)
         finally:
-            statistics.ended(now() - started_at)
+            statistics.ended(now() - started_at, "" if span is None else span.traceparent)
             if span is not None:
                 span.end(problem)
         return result

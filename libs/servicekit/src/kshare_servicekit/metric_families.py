@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from kshare_core.distribution import Distribution
+from kshare_core.distribution import NO_EXEMPLARS, Distribution, Exemplar
 
 NAMESPACE = "kshare"
 
@@ -36,7 +36,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """The full name in the text format and in queries."""
+        """The full name of samples and in queries."""
         return f"{NAMESPACE}_{self.name}" + ("_total" if self.kind is Kind.COUNTER else "")
 
 
@@ -106,29 +106,45 @@ class PreparedSource(Protocol):
         ...
 
 
-def lines_of(family: Family, rows: Iterable[tuple[Mapping[str, str], Row]]) -> Iterator[str]:
-    """The lines of a family in Prometheus' text format; each row comes with outer labels, which precede its own."""
+class Format(StrEnum):
+    """What a scraper can ask for. OpenMetrics has exemplars; its counters lack `_total` in HELP and TYPE."""
+
+    TEXT = "text"
+    OPEN_METRICS = "openmetrics"
+
+
+def lines_of(
+    family: Family, rows: Iterable[tuple[Mapping[str, str], Row]], written_as: Format = Format.TEXT
+) -> Iterator[str]:
+    """The lines of a family; each row comes with outer labels, which precede its own."""
     name = family.full_name
-    yield f"# HELP {name} {_escaped(family.help)}\n"
-    yield f"# TYPE {name} {family.kind}\n"
+    is_open = written_as is Format.OPEN_METRICS
+    described = f"{NAMESPACE}_{family.name}" if is_open else name
+    yield f"# HELP {described} {_escaped(family.help, quotes=is_open)}\n"
+    yield f"# TYPE {described} {family.kind}\n"
     for outer, (values, value) in rows:
         pairs = [*outer.items(), *zip(family.labels, values, strict=True)]
         labels = ",".join([f'{label}="{_escaped(text, quotes=True)}"' for label, text in pairs])
         if isinstance(value, Distribution):
-            yield from _histogram_lines(name, labels, value)
+            yield from _histogram_lines(name, labels, value, value.exemplars if is_open else NO_EXEMPLARS)
         elif labels:
             yield f"{name}{{{labels}}} {float(value)!r}\n"
         else:
             yield f"{name} {float(value)!r}\n"
 
 
-def _histogram_lines(name: str, labels: str, distribution: Distribution) -> Iterator[str]:
+def _histogram_lines(
+    name: str, labels: str, distribution: Distribution, exemplars: Mapping[int, Exemplar]
+) -> Iterator[str]:
+    """Exemplars have no times: Prometheus takes that of the first scrape with them, at most one interval later."""
     below = 0
     before = f"{labels}," if labels else ""
-    for bound, count in zip([*distribution.bounds, None], distribution.counts, strict=True):
+    for index, (bound, count) in enumerate(zip([*distribution.bounds, None], distribution.counts, strict=True)):
         below += count
         text = "+Inf" if bound is None else repr(float(bound))
-        yield f'{name}_bucket{{{before}le="{text}"}} {float(below)!r}\n'
+        found = exemplars.get(index)
+        after = "" if found is None else f' # {{trace_id="{found.trace_id}"}} {found.value!r}'
+        yield f'{name}_bucket{{{before}le="{text}"}} {float(below)!r}{after}\n'
     after = f"{{{labels}}}" if labels else ""
     yield f"{name}_count{after} {float(below)!r}\n"
     yield f"{name}_sum{after} {float(distribution.total)!r}\n"

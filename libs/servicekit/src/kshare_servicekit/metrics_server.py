@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format, and a small HTTP server for them; without threads.
+"""Metrics in Prometheus' text format or OpenMetrics, and a small HTTP server for them; without threads.
 
 A scrape reads all nodes' counts at once (`metrics.Source`) and writes some hundred lines per turn of the event loop,
 so that thousands of samples do not delay requests.
@@ -21,7 +21,7 @@ from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.local_sockets import every_address_socket
 from kshare_runtime.clock import stopwatch_s
 from kshare_servicekit.memory.giving_back import MemoryReturn
-from kshare_servicekit.metric_families import Family, PreparedSource, Readings, Row, Source, lines_of
+from kshare_servicekit.metric_families import Family, Format, PreparedSource, Readings, Row, Source, lines_of
 from kshare_servicekit.process_metrics import MeasuredHealth, ProcessSource
 
 LAG_INTERVAL_MS = 250
@@ -29,6 +29,8 @@ REQUEST_TIMEOUT_MS = 5_000
 CONNECTIONS_LIMIT = 32
 """The maximum of concurrent connections to /metrics; another one is closed at once."""
 LINES_PER_TURN = 1_000
+OPEN_METRICS_END = "# EOF\n"
+"""The last line of OpenMetrics, without which a scraper takes the response for a part."""
 NO_LABELS: Mapping[str, str] = {}
 
 _PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -124,20 +126,22 @@ class Metrics:
             self._connections -= 1
             writer.close()
 
-    async def render(self) -> bytes:
-        """All metrics as text."""
+    async def render(self, written_as: Format = Format.TEXT) -> bytes:
+        """All metrics."""
         for source in (*(source for _, source in self._sources), self._process):
             if isinstance(source, PreparedSource):
                 await self._prepare(source)
-        parts = [_python_metrics()()]
+        parts = [_python_metrics()(written_as)]
         lines: list[str] = []
         for family, rows in sorted(self._read().items(), key=lambda item: item[0].name):
-            for line in lines_of(family, rows):
+            for line in lines_of(family, rows, written_as):
                 lines.append(line)
                 if len(lines) >= LINES_PER_TURN:
                     parts.append("".join(lines).encode())
                     lines.clear()
                     await asyncio.sleep(0)
+        if written_as is Format.OPEN_METRICS:
+            lines.append(OPEN_METRICS_END)
         return b"".join([*parts, "".join(lines).encode()])
 
     def _read(self) -> dict[Family, list[tuple[Mapping[str, str], Row]]]:
@@ -163,41 +167,66 @@ class Metrics:
 
     async def _response(self, head: Sequence[bytes]) -> bytes:
         """`head`: the request line and the headers."""
-        from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
         method, _, rest = head[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method == b"GET" and path == b"/metrics":
             if not self._is_allowed(head[1:]):
                 return _http("401 Unauthorized", _PLAIN_TEXT, b"needs kshare.metrics.bearer.token as a Bearer token\n")
-            return _http("200 OK", CONTENT_TYPE_LATEST, await self.render())
+            written_as, content_type = _negotiated(head[1:])
+            return _http("200 OK", content_type, await self.render(written_as))
         return _http("404 Not Found", _PLAIN_TEXT, b"only GET /metrics is served here\n")
 
     def _is_allowed(self, headers: Sequence[bytes]) -> bool:
         if self._token is None:
             return True
-        given = [value.strip() for name, _, value in (line.partition(b":") for line in headers) if _is_of_token(name)]
+        given = _values(headers, b"authorization")
         wanted = b"Bearer " + self._token.encode()
         return bool(self._token) and len(given) == 1 and hmac.compare_digest(given[0], wanted)
 
 
 @cache
-def _python_metrics() -> Callable[[], bytes]:
+def _python_metrics() -> Callable[[Format], bytes]:
     """A writer of the metrics of the operating system and the garbage collector.
 
     Only a process that serves metrics loads the library, because the start of a role is mostly imports.
     """
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
     from prometheus_client.exposition import generate_latest
+    from prometheus_client.openmetrics import exposition as open_metrics
 
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
-    return lambda: generate_latest(registry)
+
+    def write(written_as: Format) -> bytes:
+        if written_as is Format.OPEN_METRICS:
+            text: bytes = open_metrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+            return text.removesuffix(OPEN_METRICS_END.encode())
+        return generate_latest(registry)
+
+    return write
 
 
-def _is_of_token(name: bytes) -> bool:
-    return name.strip().lower() == b"authorization"
+def _negotiated(headers: Sequence[bytes]) -> tuple[Format, str]:
+    """The format that the header Accept asks for, and its content type: OpenMetrics wherever 1.0.0 is listed.
+
+    Not by the library, whose choose_encoder raises for a version that is no number.
+    """
+    from prometheus_client import exposition
+    from prometheus_client.openmetrics import exposition as open_metrics
+
+    for accepted in b",".join(_values(headers, b"accept")).decode("latin-1").lower().split(","):
+        media_type, *parameters = [part.strip() for part in accepted.split(";")]
+        versions = [part for part in parameters if part.startswith("version=")]
+        if media_type == "application/openmetrics-text" and versions in ([], ["version=1.0.0"]):
+            return Format.OPEN_METRICS, open_metrics.CONTENT_TYPE_LATEST
+    return Format.TEXT, exposition.CONTENT_TYPE_LATEST
+
+
+def _values(headers: Sequence[bytes], wanted: bytes) -> list[bytes]:
+    """The values of a header, whose name is `wanted` in lower case."""
+    parts = (line.partition(b":") for line in headers)
+    return [value.strip() for name, _, value in parts if name.strip().lower() == wanted]
 
 
 def _http(status: str, content_type: str, body: bytes) -> bytes:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 from kshare_core.errors import ErrorCode
+from kshare_core.tracing import current_traceparent
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 from kshare_wire.error_codes import error_codes
 from kshare_wire.generated.api_keys import ApiKey
@@ -118,6 +119,9 @@ class GatewayMetrics:
         if durations is None:
             durations = self.requests[api_key, version] = Distribution(DURATION_BOUNDS_S)
         durations.observe(seconds)
+        traceparent = current_traceparent.get()
+        if traceparent:
+            durations.exemplify(seconds, traceparent)
 
     def note_errors(self, response: Response) -> None:
         """Counts the error codes of a response."""

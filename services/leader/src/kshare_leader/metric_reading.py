@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kshare_core.configs import Configs
-from kshare_core.distribution import DURATION_BOUNDS_S, Distribution
+from kshare_core.distribution import DURATION_BOUNDS_S, NO_EXEMPLARS, Distribution
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader import metric_families as families
 from kshare_leader.metrics import (
@@ -221,9 +221,15 @@ class LeaderSource:
         rows = [*shown.named.items(), *([(OTHERS, shown.others)] if shown.has_others else [])]
         width = len(DURATION_BOUNDS_S) + 2
         for group, row in rows:
+            one = table.get(group)  # none for the common row, whose numbers are of many groups
+            observed = (None,) * 3 if one is None else (one.fetch_s, one.fetch_waited_s, one.acknowledge_s)
             at_once, waited, acknowledge = (
-                Distribution.of_numbers(DURATION_BOUNDS_S, row[first : first + width])
-                for first in (0, width, 2 * width)
+                Distribution.of_numbers(
+                    DURATION_BOUNDS_S,
+                    row[number * width : (number + 1) * width],
+                    NO_EXEMPLARS if each is None else each.exemplars,
+                )
+                for number, each in enumerate(observed)
             )
             readings.add(families.FETCH_SECONDS, at_once, group, "false")
             readings.add(families.FETCH_SECONDS, waited, group, "true")

@@ -19,6 +19,11 @@ test compares the two.
 Names are `kshare_<role>_<what>_<unit>`, counters end in `_total`. Durations are in seconds, sizes in bytes. Histograms
 have the usual `_bucket`, `_count` and `_sum`. prometheus-client's `process_*` and `python_*` are served as well.
 
+**Exemplars.** A scraper whose header Accept lists `application/openmetrics-text` gets OpenMetrics 1.0, as Prometheus
+does. There the durations of clients' requests, of served calls between roles, and of ShareFetch and ShareAcknowledge at
+leaders have an exemplar in each bucket: the newest value of a recorded trace, with its `trace_id`. Prometheus keeps
+exemplars with `--enable-feature=exemplar-storage`.
+
 **Limits.** A leader has separate samples for at most `kshare.metrics.share.partitions.limit` share-partitions, those
 with the largest lag. The same limit holds for groups and for pairs of group and topic. Topics are limited to the
 `kshare.metrics.topics.limit` largest. All others are summed in one sample with the labels `(others)`. A reassigned

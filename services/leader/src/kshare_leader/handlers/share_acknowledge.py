@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_core.tracing import current_traceparent
 from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch, check_batches
 from kshare_leader.machine.interval_map import Owner
@@ -81,6 +82,7 @@ class AcknowledgeCall:
     ) -> None:
         self._metrics = metrics
         self._started_at = metrics.now()
+        self._traceparent = current_traceparent.get()
         self._directory = directory
         self._request = request
         self.answer: PromptFuture[leader_pb2.ShareAcknowledgeResponse] = PromptFuture(loop=asyncio.get_running_loop())
@@ -118,5 +120,9 @@ class AcknowledgeCall:
                     leader = directory.current_leader(TopicPartition(partition.topic_id, partition.partition))
                     if leader is not None:
                         answer.current_leader.CopyFrom(leader)
-        self._metrics.of_group(request.owner.group_id).acknowledge_s.observe(self._metrics.now() - self._started_at)
+        duration_s = self._metrics.now() - self._started_at
+        durations = self._metrics.of_group(request.owner.group_id).acknowledge_s
+        durations.observe(duration_s)
+        if self._traceparent:
+            durations.exemplify(duration_s, self._traceparent)
         return response

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from kshare_core.configs import Configs
 from kshare_core.identifiers import TopicPartition
+from kshare_core.tracing import current_traceparent
 from kshare_leader.dead_letters.port import DeadLetterSender
 from kshare_leader.handlers.describe_share_group_totals import ShareGroupTotals
 from kshare_leader.handlers.describe_share_partitions import describe_share_partitions
@@ -122,7 +123,12 @@ class ShareService:
             return leader_pb2.ShareFetchResponse(is_forgotten=True), ()
         answer = await call.run()
         counts = self._metrics.of_group(request.owner.group_id)
-        (counts.fetch_waited_s if call.has_waited else counts.fetch_s).observe(now() - started_at)
+        durations = counts.fetch_waited_s if call.has_waited else counts.fetch_s
+        duration_s = now() - started_at
+        durations.observe(duration_s)
+        traceparent = current_traceparent.get()
+        if traceparent:
+            durations.exemplify(duration_s, traceparent)
         return answer
 
     def _fetch_call(self, request: leader_pb2.ShareFetchRequest) -> ShareFetchCall | None:
