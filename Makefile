@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-real-faults test-franz-go test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
+.PHONY: setup demo up test test-all test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
 
 setup: $(STAMP)
 
@@ -49,8 +49,8 @@ test: setup
 # and one by one: among the others each would wait until those that run have ended, while nothing new begins.
 BEYOND_QUICK := $(addprefix --ignore=,$(QUICK_TESTS))
 test-all: test
-	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults and not real_faults" $(TEST) $(BEYOND_QUICK)
-	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults and not real_faults" -n 0 $(BEYOND_QUICK)
+	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults and not real_faults and not client_programs" $(TEST) $(BEYOND_QUICK)
+	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults and not real_faults and not client_programs" -n 0 $(BEYOND_QUICK)
 
 # Killed, paused and added processes and brokers, with kshare in front of an existing cluster; takes about 6 minutes.
 ATTACHED_FAULTS := $(addprefix tests/e2e/attach/test_,lost_brokers.py paused_owners.py scaling.py started_elsewhere.py)
@@ -68,6 +68,10 @@ test-pipeline-image: setup
 # The tests of franz-go, a client in Go, on kshare; needs Go. make test-franz-go GO_TEST="-test.run Share -test.v"
 test-franz-go: setup
 	PYTHONPATH=tests GO_TEST="$(GO_TEST)" $(BIN)/python -m support.clients.franz_go
+
+# The workers that kshare client-config prints, in Python, Java and Go, on listeners with TLS and SASL; needs Java and Go.
+test-client-configs: setup
+	$(BIN)/python -m pytest -n 0 -m client_programs tests/e2e/cli/test_client_programs.py
 
 # The chart on a real Kubernetes: the one of KUBECONFIG, or one node that ../shared/kubernetes brings up (12 minutes to
 # build at the first time, within whichever test comes first).

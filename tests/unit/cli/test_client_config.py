@@ -79,3 +79,35 @@ def test_a_mechanism_without_a_program_is_refused() -> None:
     with pytest.raises(CommandFailed, match="OAUTHBEARER") as refused:
         program(Language.JAVA, target)
     assert refused.value.exit_code == BAD_USE
+
+
+CERTIFICATE = {"security.protocol": "ssl", "ssl.certificate.location": "own.pem"}
+SEPARATE = {**CERTIFICATE, "ssl.key.location": "own.key"}
+
+
+def test_java_has_the_certificate_from_one_file_or_two() -> None:
+    both = PLAIN._replace(properties={**CERTIFICATE, "ssl.key.location": "own.pem"})
+    for one_file in (TLS, both):
+        text = program(Language.JAVA, one_file)
+        assert 'settings.put("ssl.keystore.location", "own.pem");' in text and "Files" not in text
+    text = program(Language.JAVA, PLAIN._replace(properties=SEPARATE))
+    assert 'settings.put("ssl.keystore.certificate.chain", Files.readString(Path.of("own.pem")));' in text
+    assert 'settings.put("ssl.keystore.key", Files.readString(Path.of("own.key")));' in text
+    assert "import java.nio.file.Files;" in text and "throws java.io.IOException" in text
+
+
+def test_the_password_of_a_key_is_used_or_refused() -> None:
+    encrypted = PLAIN._replace(properties={**SEPARATE, "ssl.key.password": "secret-word"})
+    text = program(Language.JAVA, encrypted)
+    assert 'settings.put("ssl.key.password", System.getenv("KAFKA_KEY_PASSWORD"));' in text
+    assert "secret-word" not in text
+    with pytest.raises(CommandFailed, match="reads no encrypted key"):
+        program(Language.GO, encrypted)
+
+
+def test_properties_without_a_name_are_said() -> None:
+    target = PLAIN._replace(properties={"debug": "all", "client.rack": "a", "security.protocol": "plaintext"})
+    for language in (Language.JAVA, Language.GO):
+        assert "// Not translated from --command-config: client.rack, debug\n" in program(language, target)
+        assert "Not translated" not in program(language, SECURE)
+    assert '"debug": "all"' in program(Language.PYTHON, target)

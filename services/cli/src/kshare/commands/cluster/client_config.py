@@ -1,7 +1,8 @@
 """`kshare client-config`: a worker or producer of a share group in Python, Java, Go or Node, for this cluster.
 
-The connection's properties are those of `--command-config`, in each client's own names. Secrets are not printed: the
-program reads them from KAFKA_PASSWORD and KAFKA_KEY_PASSWORD.
+The connection's properties are those of `--command-config`, in each client's own names; a comment names those that a
+client has no name for. Secrets are not printed: the program reads them from KAFKA_PASSWORD and KAFKA_KEY_PASSWORD.
+`make test-client-configs` runs the workers against a live cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +18,22 @@ from kshare_kafka_client.client_security import SASL_PLAINTEXT, SASL_SSL, SSL
 
 SECRETS = {"sasl.password": "KAFKA_PASSWORD", "ssl.key.password": "KAFKA_KEY_PASSWORD"}
 """Properties whose values are read from the environment."""
+TRANSLATED = frozenset(
+    {
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+    }
+)
+"""Properties of librdkafka that the programs in Java and Go have in their clients' terms."""
+JAVA_KEY = "// Java 17 reads an encrypted key only of: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY\n"
+"""Its PBES2, which is openssl's default, is no SecretKeyFactory that kafka-clients 4.3.1 finds."""
 
 
 class Language(StrEnum):
@@ -40,7 +57,7 @@ class Target(NamedTuple):
 
 
 def program(language: Language, target: Target) -> str:
-    """The program, with a line break at its end; CommandFailed for properties that have no name in the language."""
+    """The program, with a line break at its end; CommandFailed for what its client cannot do."""
     write: Mapping[Language, Callable[[Target], str]] = {
         Language.PYTHON: _python,
         Language.JAVA: _java,
@@ -88,8 +105,12 @@ def _java(target: Target) -> str:
     settings |= _java_connection(target)
     settings |= {"group.id": json.dumps(target.group), "share.acknowledgement.mode": '"explicit"'}
     lines = "".join(f"        settings.put({json.dumps(name)}, {value});\n" for name, value in settings.items())
+    reads_files = any("Files." in value for value in settings.values())
+    files = "import java.nio.file.Files;\nimport java.nio.file.Path;\n" if reads_files else ""
+    encrypted = JAVA_KEY if "ssl.key.password" in settings else ""
+    throws = " throws java.io.IOException" if reads_files else ""
     return f"""// org.apache.kafka:kafka-clients:4.3.1
-import java.time.Duration;
+{_not_translated(target)}{encrypted}{files}import java.time.Duration;
 import java.util.List;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
@@ -97,7 +118,7 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public final class Worker {{
-    public static void main(String[] arguments) {{
+    public static void main(String[] arguments){throws} {{
         Properties settings = new Properties();
 {lines}        var text = new StringDeserializer();
         try (var consumer = new KafkaShareConsumer<>(settings, text, text)) {{
@@ -125,17 +146,40 @@ def _java_connection(target: Target) -> dict[str, str]:
         if "ssl.ca.location" in given:
             found["ssl.truststore.type"] = '"PEM"'
             found["ssl.truststore.location"] = json.dumps(given["ssl.ca.location"])
-        if "ssl.certificate.location" in given:
-            found["ssl.keystore.type"] = '"PEM"'
-            found["ssl.keystore.location"] = '"FILE.pem"' + " /* key and certificate in one file */"
+        found |= _java_certificate(given)
     if target.protocol in (SASL_PLAINTEXT, SASL_SSL):
         mechanism = _mechanism(given)
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         user = given.get("sasl.username", "").replace("\\", "\\\\").replace('"', '\\"')  # as JAAS quotes
         login = f'org.apache.kafka.common.security.{module} required username="{user}" password="'
         found["sasl.mechanism"] = json.dumps(mechanism)
-        found["sasl.jaas.config"] = f'{json.dumps(login)} + System.getenv("KAFKA_PASSWORD") + "\\";"'
+        quoted = r"""System.getenv("KAFKA_PASSWORD").replaceAll("[\\\\\"]", "\\\\$0")"""
+        found["sasl.jaas.config"] = f'{json.dumps(login)}\n            + {quoted} + "\\";"'
     return found
+
+
+def _java_certificate(given: Properties) -> dict[str, str]:
+    """Java's settings for the client's own certificate; its key is in the same file or, as PKCS #8, in another."""
+    found: dict[str, str] = {}
+    if "ssl.certificate.location" not in given:
+        return found
+    certificate = given["ssl.certificate.location"]
+    key = given.get("ssl.key.location", certificate)
+    found["ssl.keystore.type"] = '"PEM"'
+    if key == certificate:
+        found["ssl.keystore.location"] = json.dumps(certificate)
+    else:
+        found["ssl.keystore.certificate.chain"] = f"Files.readString(Path.of({json.dumps(certificate)}))"
+        found["ssl.keystore.key"] = f"Files.readString(Path.of({json.dumps(key)}))"
+    if "ssl.key.password" in given:
+        found["ssl.key.password"] = f'System.getenv("{SECRETS["ssl.key.password"]}")'
+    return found
+
+
+def _not_translated(target: Target) -> str:
+    """A comment of the properties that the program lacks, of Java and Go."""
+    names = sorted(set(target.properties) - TRANSLATED)
+    return f"// Not translated from --command-config: {', '.join(names)}\n" if names else ""
 
 
 def _go(target: Target) -> str:
@@ -159,7 +203,7 @@ def _go(target: Target) -> str:
     lines = "\n".join(f'\t"{each}"' for each in standard) + "\n\n" + "\n".join(f'\t"{each}"' for each in others)
     chosen = "".join(f"\t\t{option},\n" for option in options)
     return f"""// go get github.com/twmb/franz-go@v1.22.2
-package main
+{_not_translated(target)}package main
 
 import (
 {lines}
@@ -189,6 +233,8 @@ func main() {{
 def _go_tls(given: Properties, imports: list[str]) -> tuple[str, str]:
     """The fields of tls.Config, and the statements that make their values."""
     fields, before = [], ""
+    if "ssl.key.password" in given:
+        raise CommandFailed("Go's crypto/tls reads no encrypted key: give one without ssl.key.password", BAD_USE)
     if "ssl.ca.location" in given:
         imports += ["crypto/x509", "os"]
         path = json.dumps(given["ssl.ca.location"])
