@@ -340,6 +340,15 @@ PROCESSES = (
         "increase(kshare_memory_over_budget_total{${scope}}[10m]) > ${checks}",
         {"checks": 60},
     ),
+    Alert(
+        "KshareRoleCertificateExpires",
+        WARNING,
+        "10m",
+        "The certificate of {{ $labels.instance }} for other roles expires in {{ $value | humanizeDuration }}",
+        f"min by ({OWN}, instance) (kshare_role_certificate_expiry_timestamp_seconds{{${{scope}}}})"
+        " - time() < ${days} * 86400",
+        {"days": 14},
+    ),
 )
 
 CLIENTS = (

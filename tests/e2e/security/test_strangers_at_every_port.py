@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -34,12 +35,13 @@ from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, Method
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls
-from kshare_servicekit.tls.role_authority import RoleAuthority
+from kshare_servicekit.tls.role_authority import LIFETIME, RoleAuthority
 from support.clients.administration import read_from_earliest
 from support.clients.delivery import Reader, new_topic, produce, set_group, wait_for
 from support.clusters.kshare_cluster import KshareCluster, children_of
 from support.environment.listening_sockets import listening_ports, listening_unix_sockets
 from support.kafka.authorized_pair import AUTHORIZER
+from support.servicekit.scraped import Scraped
 
 CALL_TIMEOUT_MS = 3_000
 CALLED_ROLES = ("coordinator", "share-coordinator", "leader")
@@ -151,11 +153,17 @@ def test_operations_addresses_show_health_and_nothing_else(cluster: KshareCluste
 
 
 def test_metrics_need_the_token(cluster: KshareCluster) -> None:
-    urls = [line.partition("http://")[2] for line in cluster.log_text().splitlines() if "metrics of " in line]
-    assert urls
-    for url in urls:
+    for url in metrics_urls(cluster):
         assert http_status(url, None) == http_status(url, "wrong") == (401, False)
         assert http_status(url, METRICS_TOKEN) == (200, True)
+
+
+def test_each_process_tells_when_its_certificate_for_other_roles_expires(cluster: KshareCluster) -> None:
+    for url in metrics_urls(cluster):
+        request = urllib.request.Request(f"http://{url}", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            expires_at_s = Scraped(answer.read().decode()).value("role_certificate_expiry_timestamp_seconds")
+        assert time.time() + 86_400 < expires_at_s < time.time() + 2 * LIFETIME.total_seconds()
 
 
 def test_a_stranger_that_connects_and_says_nothing_holds_nothing(cluster: KshareCluster) -> None:
@@ -270,6 +278,12 @@ def unary_status(channel: grpc.Channel, path: str) -> Any:
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
+
+
+def metrics_urls(cluster: KshareCluster) -> list[str]:
+    found = [line.partition("http://")[2] for line in cluster.log_text().splitlines() if "metrics of " in line]
+    assert found
+    return found
 
 
 def http_status(url: str, token: str | None) -> tuple[int, bool]:

@@ -88,14 +88,21 @@ class Authority:
         path.write_text(self.pem)
         return path
 
-    def issue(self, name: str, *addresses: str, names: Sequence[str] = (), uris: Sequence[str] = ()) -> Issued:
+    def issue(
+        self,
+        name: str,
+        *addresses: str,
+        names: Sequence[str] = (),
+        uris: Sequence[str] = (),
+        lifetime: datetime.timedelta = LIFETIME,
+    ) -> Issued:
         """For a server on this machine, and at these IP addresses and names, or a client; `uris` are more names."""
         key = generate_private_key(SECP256R1())
         numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)]
         hosts = [*map(x509.DNSName, ("localhost", *names)), *numbers, *map(x509.UniformResourceIdentifier, uris)]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _builder(_name(name), self._name, key)
+            _builder(_name(name), self._name, key, lifetime)
             .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .sign(self._key, hashes.SHA256())
@@ -107,7 +114,9 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, lifetime: datetime.timedelta = LIFETIME
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -116,5 +125,5 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + lifetime)
     )

@@ -331,6 +331,15 @@ OF_PROCESSES = (
             'kshare_memory_over_budget_total{instance="now and then"}': "0+2x60",
         },
     ),
+    Case(
+        "KshareRoleCertificateExpires",
+        *(15, 40, {"instance": "soon"}),
+        "The certificate of soon for other roles expires in 13d 23h 30m 0s",
+        {
+            'kshare_role_certificate_expiry_timestamp_seconds{instance="soon"}': "1210200x40",
+            'kshare_role_certificate_expiry_timestamp_seconds{instance="later"}': "5000000x40",
+        },
+    ),
 )
 
 OF_CLIENTS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
@@ -19,6 +20,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LIST_GROUPS
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, ChannelUnavailable, Method, Service
+from kshare_servicekit.metrics_server import Metrics
 from kshare_servicekit.probe import probe
 from kshare_servicekit.tls.between_roles import (
     check_roles_are_known,
@@ -28,6 +30,7 @@ from kshare_servicekit.tls.between_roles import (
 )
 from kshare_servicekit.tls.role_authority import RoleAuthority
 from support.environment.certificates import Authority, Issued
+from support.servicekit.scraped import scraped
 
 AUTHORITY = Authority("roles")
 KEYSTORE, TRUSTSTORE = "kshare.rpc.ssl.keystore.location", "kshare.rpc.ssl.truststore.location"
@@ -72,6 +75,17 @@ async def asked(address: str, client: ExchangeTls | None) -> int:
         return answer.error_code
     finally:
         await channel.close()
+
+
+def test_the_expiry_is_that_of_the_newest_files(tmp_path: Path) -> None:
+    """Also before a connection uses them, so that the alert ends with the renewal."""
+    soon, later = (AUTHORITY.issue("role", lifetime=datetime.timedelta(days=days)) for days in (3, 90))
+    metrics = Metrics()
+    metrics.add_role_certificate(tls(tmp_path / "server", soon))
+    for issued in (soon, later):
+        issued.write_combined(tmp_path / "server" / "role.pem")
+        shown = asyncio.run(scraped(metrics)).value("role_certificate_expiry_timestamp_seconds")
+        assert shown == issued.certificate.not_valid_after_utc.timestamp()
 
 
 def test_only_clients_with_a_certificate_get_in(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ it stands for none.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ class ExchangeTls:
 
     server: ssl.SSLContext
     client: ssl.SSLContext
+    expires_at_s: Callable[[], float]
+    """The earliest expiry of this role's own certificates, as they are now, in seconds since 1970."""
     requires_roles: bool = False
     """Whether a certificate must name the roles of its holder."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.local_sockets import every_address_socket
 from kshare_runtime.clock import stopwatch_s
 from kshare_servicekit.memory.giving_back import MemoryReturn
@@ -80,6 +81,10 @@ class Metrics:
     def add_data_directory(self, directory: Path) -> None:
         """Adds the free space of the file system on which the process keeps its data."""
         self._process.data_directory = directory
+
+    def add_role_certificate(self, tls: ExchangeTls | None) -> None:
+        """Adds the expiry of the certificate that the process shows to other roles, if it has one."""
+        self._process.role_tls = tls
 
     async def serve(self, listen: str) -> str:
         """Serves GET /metrics at `listen` ("host:port") until `stop`; returns the address that was bound."""

@@ -195,12 +195,14 @@ class _Process:
             if self._settings.metrics_listen is not None:
                 self._metrics.require_token(configs)
                 addresses["metrics_address"] = await self._metrics.serve(self._settings.metrics_listen)
+            tls = self._exchange_tls(configs)
+            self._metrics.add_role_certificate(tls)
             network = GrpcNetwork(
                 operations_listen=self._settings.operations_listen,
                 advertised_address=self._settings.advertised_address,
                 on_handler_error=self._log_handler_error,
                 tracer=self._tracer,
-                tls=self._exchange_tls(configs),
+                tls=tls,
                 audit=CallAudit(self._role, self._settings.node_id),
             )
             self._metrics.add_network(network.statistics)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kshare_core.distribution import Distribution
 from kshare_rpc.call_statistics import CallStatistics, MethodStatistics
+from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_servicekit.memory.giving_back import MemoryReturn, resident_bytes
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 
@@ -70,12 +71,16 @@ DATA_FREE = gauge(
 DATA_SIZE = gauge(
     "data_directory_size_bytes", "Size of the file system with the process's data directory.", "directory"
 )
+ROLE_CERTIFICATE_EXPIRY = gauge(
+    "role_certificate_expiry_timestamp_seconds",
+    "When the first of the process's own certificates of kshare.rpc.ssl.keystore.location expires.",
+)
 
 FAMILIES = (
     *(BUILD_INFO, HEALTHY, PROBLEMS, LOOP_LAG, READ_FAILURES),
     *(CLIENT_DURATION, CLIENT_UNDER_WAY, CLIENT_FAILURES, SERVER_DURATION, SERVER_UNDER_WAY, SERVER_FAILURES),
     *(UNREAD_ANSWERS, MEMORY_BUDGET, MEMORY_RESIDENT, CACHE_USED, CACHE_LIMIT, TIMES_QUIET, TIMES_OVER_BUDGET),
-    *(DATA_FREE, DATA_SIZE),
+    *(DATA_FREE, DATA_SIZE, ROLE_CERTIFICATE_EXPIRY),
 )
 
 
@@ -114,6 +119,7 @@ class ProcessSource:
         self.read_failures = 0
         self.memory: MemoryReturn | None = None
         self.data_directory: Path | None = None
+        self.role_tls: ExchangeTls | None = None
         self._disk: DiskUsage | None = None
 
     async def prepare(self) -> None:
@@ -137,6 +143,8 @@ class ProcessSource:
             directory = str(self.data_directory)
             readings.add(DATA_FREE, self._disk.free_bytes, directory)
             readings.add(DATA_SIZE, self._disk.size_bytes, directory)
+        if self.role_tls is not None:
+            readings.add(ROLE_CERTIFICATE_EXPIRY, self.role_tls.expires_at_s())
         for network in self.networks:
             _read_client(readings, network.made.items())
             _read_server(readings, network.served.items())

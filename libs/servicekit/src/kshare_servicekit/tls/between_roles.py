@@ -59,6 +59,7 @@ def exchange_tls(configs: Configs) -> ExchangeTls | None:
     return ExchangeTls(
         _standing_for(ssl.PROTOCOL_TLS_SERVER, pair.server),
         _standing_for(ssl.PROTOCOL_TLS_CLIENT, pair.client),
+        pair.expires_at_s,
         requires_roles=configs.boolean("kshare.rpc.ssl.roles.required"),
     )
 
@@ -133,6 +134,11 @@ class _RenewedPair:
     def client(self) -> ssl.SSLContext:
         self._renew()
         return self._tls.client
+
+    def expires_at_s(self) -> float:
+        """Of renewed files before a connection uses them: streams between roles last for long."""
+        self._renew()
+        return self._tls.expires_at_s
 
     def _renew(self) -> None:
         try:

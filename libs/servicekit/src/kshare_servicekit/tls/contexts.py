@@ -96,7 +96,7 @@ class MutualTls:
         self._configs = configs
         self._checks_names = checks_names
         self._stamp = _stamp(configs)
-        self.server, self.client = self._make()
+        self.server, self.client, self.expires_at_s = self._make()
 
     def renew(self) -> bool:
         """As `TlsServer.renew`."""
@@ -104,10 +104,10 @@ class MutualTls:
         if stamp == self._stamp:
             return False
         self._stamp = stamp
-        self.server, self.client = self._make()
+        self.server, self.client, self.expires_at_s = self._make()
         return True
 
-    def _make(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    def _make(self) -> tuple[ssl.SSLContext, ssl.SSLContext, float]:
         store, trusted = read_key_store(self._configs), read_trust_store(self._configs)
         if trusted is None:
             name = self._configs.name("ssl.truststore.location")
@@ -120,7 +120,7 @@ class MutualTls:
             context.load_verify_locations(cadata=trusted)
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.verify_mode = ssl.CERT_REQUIRED
-        return server, client
+        return server, client, store.expires_at_s
 
 
 def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:

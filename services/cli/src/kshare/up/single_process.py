@@ -193,7 +193,9 @@ class SingleProcess:
 
         audit = CallAudit(node.role, node.node_id)
         traced = network.traced(self._tracers.get(node.name))
-        return ReachableNetwork(traced, served, exchange_tls(self._configs), audit)
+        tls = exchange_tls(self._configs)  # of all nodes from the same files
+        self._metrics.add_role_certificate(tls)
+        return ReachableNetwork(traced, served, tls, audit)
 
     def _configs_of(self, role: str) -> Configs:
         return with_cache_sizes(self._configs, role, self._cache_bytes[role])
