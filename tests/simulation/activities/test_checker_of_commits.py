@@ -53,9 +53,16 @@ def test_a_commit_without_an_answer_may_count_or_not() -> None:
 
 
 def test_a_refused_commit_does_not_count() -> None:
-    refused = answered(3.1, 2, ErrorCode.STALE_MEMBER_EPOCH)
+    refused = answered(3.005, 2, ErrorCode.STALE_MEMBER_EPOCH)
     assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 9)) == ["a commit was lost"]
     assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 5)) == []
+
+
+def test_a_commit_that_may_have_been_repeated_before_it_was_refused_may_count_or_not() -> None:
+    refused = answered(3.1, 2, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 9)) == []
+    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 5)) == []
+    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 7)) == ["a commit was lost"]
 
 
 def test_a_commit_goes_back_only_behind_one_of_unknown_outcome() -> None:

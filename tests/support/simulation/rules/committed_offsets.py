@@ -2,6 +2,8 @@
 
 A commit without an answer may take effect or not, and for as long as its request may be under way also after later
 ones, as in Kafka, where the requests of two connections pass each other. So a read may find it instead of a newer one.
+A refusal says the same where the gateway may have repeated the commit, as Kafka's clients do themselves: an earlier try
+without an answer may have taken effect.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kshare_core.errors import ErrorCode
+from kshare_rpc.coordinator_calls import FIRST_BACK_OFF_MS
 from support.simulation.evidence import NEVER, Evidence, Violation
 from support.simulation.history import CommitAnswered, CommitSent, CommittedRead, describe
 
@@ -21,7 +24,7 @@ REFUSED = (
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
-"""Error codes of a commit after which it has changed nothing."""
+"""Error codes of a commit after which this try of it has changed nothing."""
 
 
 def committed_offsets_survive(evidence: Evidence) -> Iterator[Violation]:
@@ -41,8 +44,8 @@ def committed_offsets_survive(evidence: Evidence) -> Iterator[Violation]:
         for read in reads[place]:
             before = [one for one in all_commits if one[0].time <= read.time]
             newest = max((sent.offset for sent, answer in before if _confirmed_at(answer) <= read.sent_at), default=-1)
-            possible = {sent.offset for sent, answer in before if not sent.is_forged and not _is_refused(answer)}
-            unknown = {sent.offset for sent, answer in before if not sent.is_forged and _is_unknown(answer)}
+            possible = {sent.offset for sent, answer in before if not sent.is_forged and not _is_refused(sent, answer)}
+            unknown = {sent.offset for sent, answer in before if not sent.is_forged and _is_unknown(sent, answer)}
             if read.offset != newest and (
                 read.offset not in possible or (read.offset < newest and read.offset not in unknown)
             ):
@@ -64,7 +67,9 @@ def _forwards(commits: list[tuple[CommitSent, CommitAnswered | None]]) -> Iterat
     )
     for at, sent in confirmed:
         newest = max((other.offset for other_at, other in confirmed if other_at <= sent.time), default=-1)
-        unknown = any(other.offset < newest and _is_unknown(answer) for other, answer in commits if other.time <= at)
+        unknown = any(
+            other.offset < newest and _is_unknown(other, answer) for other, answer in commits if other.time <= at
+        )
         if sent.offset < newest and not unknown:
             yield Violation("a commit went back", f"{newest} was confirmed before: {describe(sent)}")
             return
@@ -74,9 +79,12 @@ def _confirmed_at(answer: CommitAnswered | None) -> float:
     return NEVER if answer is None or answer.error_code else answer.time
 
 
-def _is_refused(answer: CommitAnswered | None) -> bool:
-    return answer is not None and answer.error_code in REFUSED
+def _is_refused(sent: CommitSent, answer: CommitAnswered | None) -> bool:
+    """Refused at the first try: a later one is sent no sooner than after FIRST_BACK_OFF_MS."""
+    if answer is None or answer.error_code not in REFUSED:
+        return False
+    return answer.time - sent.time < FIRST_BACK_OFF_MS / 1000
 
 
-def _is_unknown(answer: CommitAnswered | None) -> bool:
-    return answer is None or (answer.error_code != 0 and not _is_refused(answer))
+def _is_unknown(sent: CommitSent, answer: CommitAnswered | None) -> bool:
+    return answer is None or (answer.error_code != 0 and not _is_refused(sent, answer))
