@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk
 from kshare_runtime.ports import Write
 
 
@@ -105,5 +105,30 @@ def test_a_sync_that_fails_takes_back_all_that_waits_for_one() -> None:
         store.begin_write([Write("x", b"5", b"five")], told.append)
         store.finish_writes()
         assert [key for key, _ in store.scan("x", b"")] == [b"1", b"5"] and told[-1] is None
+
+    asyncio.run(test())
+
+
+def test_begun_writes_whose_sync_fails_are_before_a_refused_write_in_the_log() -> None:
+    """A crash leaves the failed writes from the first on: one of two is the one that was begun before."""
+
+    class OneIsFound(DiskEvents):
+        def failed_writes_found(self, count: int) -> int:
+            assert count == 2
+            return 1
+
+    async def test() -> None:
+        disk = MemoryDisk(needs_mending=True, sync_delay_s=lambda: 3600.0)
+        disk.events = OneIsFound()
+        store = disk.open_store("a")
+        store.begin_write([Write("x", b"1", b"begun")], lambda failure: None)
+        disk.fail_next_writes(1)
+        with pytest.raises(StorageFailure, match="No space"):
+            store.write([Write("x", b"1", b"refused")])
+        disk.fail_next_syncs(1)
+        store.finish_writes()
+        assert store.get("x", b"1") is None
+        disk.crash()
+        assert disk.open_store("a").get("x", b"1") == b"begun"
 
     asyncio.run(test())

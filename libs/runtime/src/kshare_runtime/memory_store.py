@@ -327,7 +327,8 @@ class MemoryStore:
             self._content.undo_all()
             if self._disk.needs_mending:
                 self._write_failure = str(failure)
-                self._failed.extend(failed.writes for failed in self._begun if failed.undo_count)
+                # They are before a write in the log that was refused meanwhile.
+                self._failed[:0] = [failed.writes for failed in self._begun if failed.undo_count]
             begun, self._begun = self._begun, deque()
             for failed in begun:
                 failed.done(failure if failed.undo_count else None)
