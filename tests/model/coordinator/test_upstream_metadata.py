@@ -32,7 +32,12 @@ from support.upstream.unreliable_upstream import UnreliableUpstream, Weather
 
 NODES = (1, 2, 3)
 PARTITIONS = 2
-DURATION_S = 60.0
+DURATION_S = 65.0
+"""So long that each seed confirms more than 50 appends.
+
+The margin that owners leave of their leases (`kshare_core.leases`) costs no appends: in 60 s, the 20 seeds confirm 1639
+with it and 1626 without it. The seed with the fewest confirms 50 and 53.
+"""
 LIMITS = {"journal_limit": 20, "piece_bytes": 120}
 FAIR = Weather(loss=0.02, refusal=0.02, long_delay=0.02, long_delay_s=3.0)
 STORM = Weather(loss=0.1, refusal=0.1, long_delay=0.1, long_delay_s=5.0)

@@ -11,8 +11,8 @@ pauses for RETRY_INTERVAL_MS, so coordinators that point at each other cost a fe
 that did not give the newest view, it requests the full catalog.
 
 **The lease.** It counts from the time at which the call was sent that was answered without an error; no other answer
-prolongs it. A coordinator that becomes active gives every node a fresh lease, which ends later. `deregister` returns
-the lease.
+prolongs it. Nodes act on it for `kshare_core.leases.held_s`. A coordinator that becomes active gives every node a fresh
+lease, which ends later. `deregister` returns the lease.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from functools import partial
 from operator import attrgetter
 
 from kshare_core.configs import Configs, DynamicConfigs
+from kshare_core.leases import held_s
 from kshare_leader.engine.port import EngineSurroundings, LeaderEngine
 from kshare_leader.metric_reading import LeaderParts, LeaderSource
 from kshare_leader.metrics import LeaderMetrics
@@ -200,7 +201,7 @@ class LeaderNode:
         lease_renewed_at = self._follower.lease_renewed_at
         if lease_renewed_at is None:
             return False
-        return asyncio.get_running_loop().time() < lease_renewed_at + self._follower.lease_ms / 1000
+        return asyncio.get_running_loop().time() < lease_renewed_at + held_s(self._follower.lease_ms)
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, state_partition_of
+from kshare_core.leases import held_s
 from kshare_rpc.catalog import CatalogView
 from kshare_share_coordinator.machine.operations import Result
 
@@ -115,12 +116,10 @@ class Ownership:
 
     def lease_refusal(self) -> Result | None:
         """Why this node answers no requests at all; None while its lease lasts."""
-        lease_renewed_at = self._lease.lease_renewed_at
-        if lease_renewed_at is not None and self._now() < lease_renewed_at + self._lease.lease_ms / 1000:
+        lease_renewed_at, lasts_s = self._lease.lease_renewed_at, held_s(self._lease.lease_ms)
+        if lease_renewed_at is not None and self._now() < lease_renewed_at + lasts_s:
             return None
-        text = (
-            f"share coordinator {self.node_id} has had no response from the coordinator for {self._lease.lease_ms} ms"
-        )
+        text = f"share coordinator {self.node_id} has had no response from the coordinator for {lasts_s * 1000:.0f} ms"
         return Result(ErrorCode.NOT_COORDINATOR, text)
 
     def identity_problem(self) -> str | None:

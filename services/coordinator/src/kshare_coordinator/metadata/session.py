@@ -1,8 +1,9 @@
 """A session: one lease of a coordinator, and the partitions that it owns under the lease.
 
-The lease counts from when the last answered keep-alive was sent, so it ends here before it ends in etcd. Any sign of
-its end ends the whole session (`lose`): all ownership ends, the listener is told, and the store starts a session with
-another lease. A session takes over nothing from the one before.
+The lease counts from when the last answered keep-alive was sent, with a margin for clocks of different rates
+(`kshare_core.leases`), so it ends here before it ends in etcd. Any sign of its end ends the whole session (`lose`): all
+ownership ends, the listener is told, and the store starts a session with another lease. A session takes over nothing
+from the one before.
 
 Under the lease, the session watches coordinators and owners. It claims free partitions up to this coordinator's
 share, and gives back those above it (`claims`). A claimed partition is served once its rows are read and the catalog is
@@ -41,6 +42,7 @@ from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember, Metadat
 from kshare_coordinator.metadata.problems import Problems
 from kshare_coordinator.metadata.trimming import Trimmer
 from kshare_core.errors import StorageFailure
+from kshare_core.leases import held_s
 from kshare_runtime.ports import Write
 
 KEEP_ALIVES_PER_LEASE = 3
@@ -87,7 +89,7 @@ class Session:
         self._problems = problems
         self._report = report
         self.lease = lease
-        self._lease_s = min(limits.lease_ms, lease.ttl_ms) / 1000
+        self._lease_s = held_s(min(limits.lease_ms, lease.ttl_ms))
         self._loop = asyncio.get_running_loop()
         self._deadline = sent_at + self._lease_s
         self._ended: asyncio.Future[str] = self._loop.create_future()

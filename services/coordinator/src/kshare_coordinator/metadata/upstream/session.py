@@ -5,7 +5,8 @@ written when a third of the lease passed without one. Whatever leaves the outcom
 claim the log again, with the next attempt of the same epoch. What it reads then tells whether an append in flight
 counts; if not, it is written again.
 
-The session ends (`lose`) when the lease may have passed, or when another coordinator's claim is found.
+The session ends (`lose`) when the lease may have passed by the clock of a standby (`kshare_core.leases`), or when
+another coordinator's claim is found.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kshare_coordinator.metadata.upstream.failures import RETRY_INTERVAL_MS, UPS
 from kshare_coordinator.metadata.upstream.records import append_bytes, append_records, snapshot_records
 from kshare_coordinator.metadata.upstream.rows import LogRows
 from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_core.leases import held_s
 from kshare_runtime.ports import Write
 from kshare_upstream.fenced_log.claim import Claim, UnknownControlRecord
 from kshare_upstream.fenced_log.fold import NotAFencedLog
@@ -91,7 +93,7 @@ class Session:
         self._serve_from = serve_from
         self._on_serving = on_serving
         self._loop = asyncio.get_running_loop()
-        self._lease_s = limits.lease_ms / 1000
+        self._lease_s = held_s(limits.lease_ms)
         self._renewed_at = sent_at
         self.is_serving = self.has_served = False
         self._ended: asyncio.Future[str] = self._loop.create_future()
@@ -189,7 +191,7 @@ class Session:
     def _check_lease(self) -> None:
         left_s = self._deadline - self._loop.time()
         if left_s <= 0:
-            self.lose("no record was confirmed for a whole lease")
+            self.lose(f"no record was confirmed for {self._lease_s:.1f} s")
         else:
             self._lease_timer = self._loop.call_later(left_s, self._check_lease)
 
