@@ -21,6 +21,7 @@ from support.simulation.faults import FaultInjector, draw_faults
 from support.simulation.hosts import Node, SimulatedHost
 from support.simulation.kafka_clients.admin import Admin
 from support.simulation.loop import VirtualLoop
+from support.simulation.swarm import OF_ALL_HOSTS
 from support.simulation.upstream.brokers import BrokerCluster, opener
 from support.upstream.fighting_owners import Account, Owner, broken_rules, referee
 
@@ -82,8 +83,15 @@ def problems(seed: int, kind: type[FencedLog] = FencedLog) -> list[str]:
             host.start()
         draw = random.Random(f"{seed}/faults")
         start = loop.time()
-        faults = draw_faults(draw, list(brokers.hosts), start=start, end=start + FIGHT_S, count=FAULT_COUNT)
-        injector = FaultInjector(brokers, draw)
+        faults = draw_faults(
+            draw,
+            list(brokers.hosts),
+            start=start,
+            end=start + FIGHT_S,
+            count=FAULT_COUNT,
+            kinds_of_fault=OF_ALL_HOSTS,
+        )
+        injector = FaultInjector(brokers, draw, OF_ALL_HOSTS)
         injector.start(faults)
         await asyncio.sleep(FIGHT_S)
         await injector.heal()

@@ -31,6 +31,7 @@ from support.simulation.kafka_clients.producer import Producer
 from support.simulation.kafka_clients.transactional_producer import TransactionalProducer
 from support.simulation.loop import VirtualLoop
 from support.simulation.rules.transactions import transactions_are_atomic
+from support.simulation.swarm import OF_ALL_HOSTS
 from support.simulation.upstream.brokers import BrokerCluster, simulated_cluster
 from support.simulation.upstream.partitions import SimulatedPartition
 
@@ -56,8 +57,10 @@ async def disturb(brokers: BrokerCluster, seed: int, faults: Iterable[Fault] = (
     """The seed's faults, or those that are given; when it returns they are over."""
     draw = random.Random(f"{seed}/faults")
     start = brokers.loop.time()
-    found = list(faults) or draw_faults(draw, list(brokers.hosts), start=start, end=start + FAULT_SECONDS, count=12)
-    injector = FaultInjector(brokers, draw)
+    found = list(faults) or draw_faults(
+        draw, list(brokers.hosts), start=start, end=start + FAULT_SECONDS, count=12, kinds_of_fault=OF_ALL_HOSTS
+    )
+    injector = FaultInjector(brokers, draw, OF_ALL_HOSTS)
     injector.start(found)
     await asyncio.sleep(FAULT_SECONDS)
     await injector.heal()

@@ -349,7 +349,8 @@ class MemoryEtcd:
 
     def _expiry(self, number: int, ttl_ms: int) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
-        return loop.call_later(ttl_ms / 1000, self._expired, number, context=self._context)
+        # By etcd's own clock, and not by that of the simulated coordinator that asks.
+        return self._context.copy().run(loop.call_later, ttl_ms / 1000, self._expired, number)
 
     def _expired(self, number: int) -> None:
         if not self._is_paused:
@@ -359,7 +360,8 @@ class MemoryEtcd:
 
     def _expired_while_paused(self, number: int) -> None:
         lease = self._leases.get(number)
-        if lease is not None and time_of(lease.timer) <= asyncio.get_running_loop().time():
+        now_s = self._context.copy().run(asyncio.get_running_loop().time)
+        if lease is not None and time_of(lease.timer) <= now_s:
             self.revoke(number)
 
 

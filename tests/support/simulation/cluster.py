@@ -34,9 +34,9 @@ from support.metadata.memory_etcd import MemoryEtcd
 from support.simulation.activities.older_versions import OlderNetwork
 from support.simulation.connections import ClientListeners
 from support.simulation.history import History
-from support.simulation.hosts import BuildNode, Node, SimulatedHost
+from support.simulation.hosts import BuildNode, HostClock, Node, SimulatedHost
 from support.simulation.kafka_clients.session import ClusterClient
-from support.simulation.loop import Incarnation, VirtualLoop
+from support.simulation.loop import Incarnation, MonotonicClock, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric
 from support.simulation.tap import ClusterTap
@@ -67,6 +67,8 @@ class Shape:
     share_coordinators: int = 1
     leaders: int = 1
     gateways: int = 1
+    clocks_differ: bool = False
+    """Whether the dates of hosts are wrong from the start, and their monotonic clocks began at different times."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def host_names(self) -> list[str]:
@@ -169,6 +171,7 @@ class Cluster:
 
     def _host(self, name: str) -> SimulatedHost:
         role, _, number = name.rpartition("-")
+        draw = random.Random(f"{self.seed}/{name}/clock")
         return SimulatedHost(
             name,
             seed=self.seed,
@@ -178,6 +181,7 @@ class Cluster:
             on_started=self._open_door if role == "gateway" else lambda host: None,
             unsynced_disk=role in self._mutation.unsynced_roles,
             has_disk=self.shape.engine == EMBEDDED and not self._is_in_etcd(role),
+            clock=HostClock.that_differs(self.loop, draw) if self.shape.clocks_differ else None,
         )
 
     def _build(self, role: str, number: int) -> BuildNode:
@@ -275,6 +279,10 @@ class Cluster:
     def all_host_names(self) -> list[str]:
         """Of the cluster and of its clients."""
         return [*self.hosts, *self._clients]
+
+    def clocks(self) -> dict[str, MonotonicClock]:
+        """The monotonic clocks of all hosts, also of those that are gone for good."""
+        return {host.name: host.clock.monotonic for host in (*self._removed, *self.hosts.values())}
 
     def problems(self) -> list[str]:
         """What no run may show, whatever its faults: exceptions that nobody caught, and answers that are bugs."""

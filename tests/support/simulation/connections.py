@@ -3,12 +3,23 @@
 The gateway's side is a real `asyncio.Protocol` on a `SimulatedTransport`; the client's side is a `ClientConnection`
 that speaks whole frames. A cut loses what is under way, in the middle of a frame if need be. `NodeConnection` has
 another node's protocol at its client's side.
+
+TCP delivers bytes in order and at most once, in pieces of any size, or breaks. So a request arrives twice only if its
+client sends it again on another connection. What else can happen to a connection, the simulation injects:
+
+- `cut`: both ends learn of a reset; what was under way is lost.
+- `vanish`: the client is gone without a word (its machine died, or a NAT forgot it): the other end believes in the
+  connection until its own bytes stay unconfirmed for too long, and the client comes back on another one meanwhile.
+- `close_half`: the client sends no more (FIN) and still reads.
+- `stop_reading`: the client's buffers are full, then those of the gateway's host, and then its transport's
+  (`pause_writing`); nothing is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,7 +30,10 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 AConnection = TypeVar("AConnection", bound="ClientConnection")
 
 READ_LIMIT = 65_536
-PIECES_PROBABILITY = 0.1
+SOCKET_BUFFERS_BYTES = 500
+"""What two hosts hold of a connection whose receiver does not read: little, as the records are small."""
+WRITE_BUFFER_BYTES = 1_000
+"""What a transport holds beyond that before it tells its protocol to write no more."""
 
 
 class ConnectionLost(Exception):
@@ -34,6 +48,8 @@ class ClientListeners:
         self._listeners: dict[str, tuple[Incarnation, ProtocolFactory]] = {}
         self._connections: list[ClientConnection] = []
         self._count = 0
+        self.effects: Counter[str] = Counter()
+        """How often connections were hit, by the name of the kind of fault."""
 
     def listen(self, address: str, incarnation: Incarnation, factory: ProtocolFactory) -> None:
         self._listeners[address] = (incarnation, factory)
@@ -54,6 +70,11 @@ class ClientListeners:
             if {connection.client_host, connection.gateway.host} == {first, second}:
                 connection.cut()
                 self.fabric.cut_count += 1
+
+    def heal(self) -> None:
+        """Every client reads again."""
+        for connection in self._connections:
+            connection.read_again()
 
     def open(self, client_host: str) -> list[ClientConnection]:
         """The connections of a client host that are not lost, oldest first."""
@@ -103,6 +124,25 @@ class Pipe:
         self._broken = broken
         self._arrival = 0.0
         self.closed = False
+        self._waiting: list[tuple[Callable[..., object], tuple[object, ...]]] | None = None
+        """What is to arrive once the other end reads again; None while it reads."""
+        self._waiting_bytes = 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What has to wait in the sender's process, because the buffers behind it are full."""
+        return max(0, self._waiting_bytes - SOCKET_BUFFERS_BYTES)
+
+    def hold(self) -> None:
+        """The other end reads no more."""
+        if self._waiting is None:
+            self._waiting = []
+
+    def release(self) -> None:
+        """The other end reads again, all that has waited."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting or [], None, 0
+        for callback, arguments in waiting:
+            self.at_arrival(callback, *arguments)
 
     def send(self, data: bytes) -> None:
         if self.closed or not data:
@@ -111,19 +151,29 @@ class Pipe:
         if fabric.is_lost(self._source, self._target):
             # TCP sends again until it gives up: nothing later gets past the lost bytes.
             self.closed = True
-            in_no_host(fabric.loop, fabric.loop.time() + 1.0 + fabric.random.random() * 8, self._broken)
+            in_no_host(fabric.loop, fabric.loop.now_s + 1.0 + fabric.random.random() * 8, self._broken)
             return
-        pieces = [data]
-        if len(data) > 1 and fabric.random.random() < PIECES_PROBABILITY:
-            middle = fabric.random.randrange(1, len(data))
-            pieces = [data[:middle], data[middle:]]
-        for piece in pieces:
+        if self._waiting is not None:
+            self._waiting_bytes += len(data)
+        for piece in self._pieces(data):
             self.at_arrival(self._deliver, piece)
+
+    def _pieces(self, data: bytes) -> list[bytes]:
+        draw, (probability, most) = self._fabric.random, self._fabric.conditions.pieces
+        if len(data) < 2 or draw.random() >= probability:
+            return [data]
+        if most > 2:
+            self._fabric.delayed_count["small-pieces"] += 1
+        cuts = sorted({draw.randrange(1, len(data)) for _ in range(most - 1)})
+        return [data[first:last] for first, last in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
     def at_arrival(self, callback: Callable[..., object], *arguments: object) -> None:
         """Calls back after all that was sent before has arrived."""
+        if self._waiting is not None:
+            self._waiting.append((callback, arguments))
+            return
         fabric = self._fabric
-        self._arrival = later(self._arrival, fabric.loop.time() + fabric.delay(self._source, self._target))
+        self._arrival = later(self._arrival, fabric.loop.now_s + fabric.delay(self._source, self._target))
         in_no_host(fabric.loop, self._arrival, callback, *arguments)
 
 
@@ -146,6 +196,7 @@ class ClientConnection:
         self.source: Incarnation | None = None
         """The life of the node that opened it; None for client machines, which do not die."""
         self.lost = False
+        self._is_half_closed = False
         self.on_lost: Callable[[], None] = lambda: None
         self._received = bytearray()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
@@ -165,7 +216,7 @@ class ClientConnection:
     def send(self, correlation_id: int, frame: bytes) -> asyncio.Future[bytes]:
         """The answer's frame (without its length) for this correlation id; ConnectionLost."""
         future: asyncio.Future[bytes] = self.fabric.loop.create_future()
-        if self.lost:
+        if self.lost or self._is_half_closed:
             future.set_exception(ConnectionLost("the connection is closed"))
             return future
         self._waiting[correlation_id] = future
@@ -184,15 +235,39 @@ class ClientConnection:
             return
         self._up.closed = self._down.closed = True
         fabric = self.fabric
-        when = fabric.loop.time() + fabric.delay(self.client_host, self.gateway.host)
+        when = fabric.loop.now_s + fabric.delay(self.client_host, self.gateway.host)
         in_no_host(fabric.loop, when, self._gateway_loses, ConnectionResetError("connection reset"))
         self._end()
+
+    def vanish(self, noticed_after_s: float) -> None:
+        """The client is gone; its gateway notices only when what it sends stays unconfirmed for so long."""
+        if self.lost:
+            return
+        self._up.closed = self._down.closed = True
+        fabric = self.fabric
+        timed_out = ConnectionResetError("connection timed out")
+        in_no_host(fabric.loop, fabric.loop.now_s + noticed_after_s, self._gateway_loses, timed_out)
+        self._end()
+
+    def close_half(self) -> None:
+        """The client sends no more, and still reads: the gateway gets all that was sent before, and then the end."""
+        if not self.lost and not self._is_half_closed:
+            self._is_half_closed = True
+            self._up.at_arrival(self._gateway_reads_the_end)
+
+    def stop_reading(self) -> None:
+        """What the gateway sends stays on its way until `read_again`."""
+        self._down.hold()
+
+    def read_again(self) -> None:
+        self._down.release()
+        self.fabric.loop.run_in(self.gateway, self._transport.drained)
 
     def gateway_died(self, *, silent: bool) -> None:
         """The other end is gone: noticed now, or (`silent`) only after a while."""
         self._up.closed = self._down.closed = True
         delay = 2.0 + 8.0 * self.fabric.random.random() if silent else 0.001
-        in_no_host(self.fabric.loop, self.fabric.loop.time() + delay, self._end)
+        in_no_host(self.fabric.loop, self.fabric.loop.now_s + delay, self._end)
 
     def source_died(self, *, silent: bool) -> None:
         """The node that opened it is gone; what it sent before still arrives."""
@@ -241,6 +316,10 @@ class ClientConnection:
     def _gateway_receives(self, data: bytes) -> None:
         if not self._up.closed:
             self.fabric.loop.run_in(self.gateway, self._transport.receive, data)
+
+    def _gateway_reads_the_end(self) -> None:
+        if not self._up.closed:
+            self.fabric.loop.run_in(self.gateway, self._transport.end)
 
     def _gateway_loses(self, error: Exception | None) -> None:
         self.fabric.loop.run_in(self.gateway, self._transport.lose, error)
@@ -309,6 +388,7 @@ class SimulatedTransport(asyncio.Transport):
         self._closing = False
         self._lost = False
         self._paused = False
+        self._is_full = False
         self._unread: list[bytes] = []
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
@@ -337,8 +417,27 @@ class SimulatedTransport(asyncio.Transport):
                 self.protocol.connection_lost(error)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closing:
-            self._pipe.send(bytes(data))
+        if self._closing:
+            return
+        self._pipe.send(bytes(data))
+        if self._pipe.unsent_bytes > WRITE_BUFFER_BYTES and not self._is_full and self.protocol is not None:
+            self._is_full = True
+            self.protocol.pause_writing()
+
+    def drained(self) -> None:
+        """The other end has read what waited; in the context of the transport's host."""
+        if self._is_full and not self._lost and self.protocol is not None:
+            self._is_full = False
+            self.protocol.resume_writing()
+
+    def end(self) -> None:
+        """The other end sends no more; as in asyncio's transports, the protocol may go on writing if it wants to."""
+        if self._lost or self._closing:
+            return
+        assert isinstance(self.protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+        if not self.protocol.eof_received():
+            self._loses_what_is_under_way = False  # all that the client sent was read, so no reset follows the close
+            self.close()
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
@@ -368,10 +467,10 @@ class SimulatedTransport(asyncio.Transport):
         return not self._paused and not self._closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Writes never wait here."""
+        """Those of the simulation hold (`WRITE_BUFFER_BYTES`): what is written here is small."""
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._pipe.unsent_bytes
 
     def can_write_eof(self) -> bool:
         return False

@@ -24,6 +24,7 @@ from support.simulation.history import (
     describe,
 )
 from support.simulation.kafka_clients.protocol import ReadRecord
+from support.simulation.loop import MonotonicClock
 
 EXCERPT_LINES = 60
 
@@ -104,8 +105,15 @@ class Expectations:
     """The names that clients' events have, by the member ids of the network's; equal where nothing is said."""
     is_tapped: bool = True
     """Whether the history has what leaders and gateways say to each other; without it clients' events are all."""
+    clocks: Mapping[str, MonotonicClock] = field(default_factory=dict)
+    """The monotonic clocks of hosts, by which locks end; a host that is not named sees the true time."""
     dead_letters: Mapping[str, Sequence[DeadLetter]] = field(default_factory=dict)
     """What the dead-letter topic of each group holds at the end; groups without one are not named."""
+
+    def shown_ms(self, life: str, true_s: float) -> int:
+        """What the monotonic clock of this life of a host ("leader-1#2") showed then, in whole ms."""
+        clock = self.clocks.get(life.partition("#")[0])
+        return int((true_s if clock is None else clock.shown_at(true_s)) * 1000)
 
 
 class DeadLetter(NamedTuple):

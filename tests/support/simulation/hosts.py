@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kshare_core.errors import StorageFailure
 from kshare_rpc.network import Network
@@ -13,12 +13,20 @@ from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
 from support.simulation.connections import ClientListeners
 from support.simulation.disks.host_disk import HostDisk
-from support.simulation.loop import HostDied, Incarnation, VirtualLoop
+from support.simulation.loop import HostDied, Incarnation, MonotonicClock, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
 from support.simulation.rules.unexpected import is_expected
 
+Answer = TypeVar("Answer")
+
 EPOCH_MS = 1_767_225_600_000
 """Wall time at virtual time zero: 2026-01-01."""
+
+UP_FOR_S = 10_000.0
+"""How long a machine has run at most before the simulation starts."""
+
+WRONG_BY_S = (0.0, 0.5, 30.0, 7_200.0)
+"""How far the date of a machine may be wrong where clocks differ."""
 
 SYNC_INTERVAL_S = 2.0
 SUPERVISOR_PAUSE_S = 1.0
@@ -37,14 +45,25 @@ class Node(Protocol):
 
 
 class HostClock:
-    """The wall clock of one host: virtual time, and how far it is wrong."""
+    """The clocks of one host: the monotonic one of its loop, and the wall clock, which also jumps by `skew_ms`."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, *, starts_at_s: float = 0.0, skew_ms: int = 0) -> None:
         self._loop = loop
-        self.skew_ms = 0
+        self.skew_ms = skew_ms
+        self._starts_at_s = starts_at_s
+        self.monotonic = MonotonicClock(starts_at_s)
+
+    @classmethod
+    def that_differs(cls, loop: VirtualLoop, draw: random.Random) -> HostClock:
+        """The clocks of a machine that started long before the others, and whose date is wrong."""
+        skew_ms = int(draw.choice(WRONG_BY_S) * draw.uniform(-1000, 1000))
+        return cls(loop, starts_at_s=draw.uniform(0.0, UP_FOR_S), skew_ms=skew_ms)
 
     def now_ms(self) -> int:
-        return EPOCH_MS + self.skew_ms + int(self._loop.time() * 1000)
+        return EPOCH_MS + self.skew_ms + int((self.monotonic.read(self._loop.now_s) - self._starts_at_s) * 1000)
+
+    def set_rate(self, rate: float) -> None:
+        self._loop.set_rate(self.monotonic, rate)
 
 
 BuildNode = Callable[[Environment, Network, "SimulatedHost"], Node]
@@ -64,6 +83,7 @@ class SimulatedHost:
         on_started: Callable[[SimulatedHost], None] = lambda host: None,
         unsynced_disk: bool = False,
         has_disk: bool = True,
+        clock: HostClock | None = None,
     ) -> None:
         self.name = name
         self.fabric = fabric
@@ -75,7 +95,7 @@ class SimulatedHost:
             unsynced=unsynced_disk, needs_mending=True, sync_delay_s=self.disk_conditions.sync_delay_s
         )
         self.disk.events = self.disk_conditions
-        self.clock = HostClock(fabric.loop)
+        self.clock = HostClock(fabric.loop) if clock is None else clock
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
         self._has_disk = has_disk
@@ -101,11 +121,16 @@ class SimulatedHost:
         waiting = 0 if self.incarnation is None else len(self.incarnation.deferred)
         return self._deferred_count + waiting
 
+    def by_its_clock(self, ask: Callable[[], Answer]) -> Answer:
+        """What code of the host answers, which sees the host's time; the host runs."""
+        assert self.incarnation is not None
+        return self.incarnation.context.copy().run(ask)
+
     def start(self) -> asyncio.Task[None]:
         """Begins a new life; the task ends when its node is up."""
         assert self.incarnation is None, f"{self.name} runs already"
         self._lives += 1
-        incarnation = self.incarnation = Incarnation(self.name, self._lives)
+        incarnation = self.incarnation = Incarnation(self.name, self._lives, self.clock.monotonic)
         incarnation.stores_remotely = not self._has_disk
         self.fabric.note(f"{incarnation} starts")
         if self.disk.unsynced:
@@ -136,8 +161,8 @@ class SimulatedHost:
         """A process that cannot start ends, and its supervisor starts it again."""
         loop = self.fabric.loop
         self.fabric.note(f"{self.incarnation} cannot start: {failure}")
-        in_no_host(loop, loop.time(), self.crash)
-        in_no_host(loop, loop.time() + SUPERVISOR_PAUSE_S, self._start_again)
+        in_no_host(loop, loop.now_s, self.crash)
+        in_no_host(loop, loop.now_s + SUPERVISOR_PAUSE_S, self._start_again)
 
     def _start_again(self) -> None:
         if not self.running:

@@ -1,8 +1,9 @@
 """An asyncio event loop whose time is virtual, and the lives of hosts that run on it.
 
 Time only passes when nothing is left to do: the loop then jumps to the next timer. Every task and timer belongs to the
-`Incarnation` in its context (or to nobody: the simulation itself). A dead incarnation's code never runs again, not even
-its `finally` blocks, as when a process is killed; a paused one's code waits until it is resumed, as under SIGSTOP.
+`Incarnation` in its context (or to nobody: the simulation itself), by whose clock it sees the time. A dead
+incarnation's code never runs again, not even its `finally` blocks, as when a process is killed; a paused one's code
+waits until it is resumed, as under SIGSTOP.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import asyncio
 import contextvars
 import gc
 import heapq
+import math
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -23,12 +25,51 @@ ROLE_CODE = "/services/"
 """In the path of every file of a role."""
 
 
-class Incarnation:
-    """One life of a host: from a start to the crash that ends it."""
+class MonotonicClock:
+    """The monotonic clock of one machine: it starts anywhere, never jumps, and only its rate may be wrong.
 
-    def __init__(self, host: str, number: int) -> None:
+    That is what CLOCK_MONOTONIC promises, and `loop.time()` reads. Its values on two machines are unrelated. The kernel
+    slews it by at most 500 ppm to follow NTP, and by more where a daemon changes the length of a tick.
+    """
+
+    def __init__(self, starts_at_s: float = 0.0) -> None:
+        self.rate = 1.0
+        """Its seconds in one second of true time."""
+        self._changed_at_s = 0.0
+        self._showed_s = starts_at_s
+        self._former: list[tuple[float, float, float]] = []
+        """When former rates began, what it showed then, and the rates."""
+
+    def read(self, true_s: float) -> float:
+        return self._showed_s + (true_s - self._changed_at_s) * self.rate
+
+    def shown_at(self, true_s: float) -> float:
+        """What it showed at a time that may be long past."""
+        if true_s >= self._changed_at_s:
+            return self.read(true_s)
+        changed_at_s, showed_s, rate = [one for one in self._former if one[0] <= true_s][-1]
+        return showed_s + (true_s - changed_at_s) * rate
+
+    def true_time(self, shown_s: float) -> float:
+        """The first true time at which it shows at least so much."""
+        true_s = self._changed_at_s + (shown_s - self._showed_s) / self.rate
+        while self.read(true_s) < shown_s:
+            true_s = math.nextafter(true_s, math.inf)
+        return true_s
+
+    def set_rate(self, rate: float, true_s: float) -> None:
+        """From `true_s`, which is now, it runs at this rate; see also `VirtualLoop.set_rate`."""
+        self._former.append((self._changed_at_s, self._showed_s, self.rate))
+        self._showed_s, self._changed_at_s, self.rate = self.read(true_s), true_s, rate
+
+
+class Incarnation:
+    """One life of a host: from a start to the crash that ends it. `clock`: its machine's; None shows the true time."""
+
+    def __init__(self, host: str, number: int, clock: MonotonicClock | None = None) -> None:
         self.host = host
         self.number = number
+        self.clock = clock
         self.dead = False
         self.paused = False
         self.is_stopping = False
@@ -60,6 +101,33 @@ Connect = Callable[[Callable[[], asyncio.BaseProtocol], str], Awaitable[tuple[as
 
 class HostDied(BaseException):
     """Ends the step in which a host dies: no code catches it, and its other steps never run."""
+
+
+class HostTimer(asyncio.TimerHandle):
+    """A timer by the clock of a host."""
+
+    __slots__ = ("clock", "is_due", "shown_s")
+
+    def __init__(
+        self,
+        shown_s: float,
+        clock: MonotonicClock,
+        callback: Callable[..., object],
+        args: Sequence[object],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        super().__init__(clock.true_time(shown_s), callback, args, loop, context)
+        self.clock = clock
+        self.shown_s = shown_s
+        """When it is due, as its clock will show."""
+        self.is_due = False
+        """Whether it was due when it was set: uvloop then returns a handle that does not know its time."""
+
+    def when(self) -> float:
+        if self.is_due:
+            raise AttributeError("'uvloop.loop.Handle' object has no attribute 'when'")
+        return self.shown_s
 
 
 class Deadlock(Exception):
@@ -116,17 +184,47 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert isinstance(loop, VirtualLoop)
         return loop
 
-    def time(self) -> float:
+    @property
+    def now_s(self) -> float:
+        """The true time, which no host knows."""
         return self._now
 
+    def time(self) -> float:
+        """What the clock of the host shows whose code asks; the true time for the simulation itself."""
+        incarnation = current_incarnation.get()
+        clock = None if incarnation is None else incarnation.clock
+        return self._now if clock is None else clock.read(self._now)
+
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: Any = None
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """As uvloop, on which the roles run."""
-        handle = super().call_at(when, callback, *args, context=context)
-        if when - self._now < UVLOOP_RESOLUTION_S:
-            handle.__class__ = _DueHandle
-        return handle
+        """`when` is by the clock of the host whose code asks. The handle is as uvloop's, on which the roles run."""
+        incarnation = current_incarnation.get()
+        if incarnation is None or incarnation.clock is None:
+            handle = super().call_at(when, callback, *args, context=context)
+            if when - self._now < UVLOOP_RESOLUTION_S:
+                handle.__class__ = _DueHandle
+            return handle
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = HostTimer(when, incarnation.clock, callback, args, self, context)
+        timer.is_due = when - self.time() < UVLOOP_RESOLUTION_S
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_at_true(
+        self, when_s: float, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
+    ) -> asyncio.TimerHandle:
+        """`call_at` by the true time, also where the code of a host runs."""
+        return super().call_at(when_s, callback, *arguments, context=context)
+
+    def set_rate(self, clock: MonotonicClock, rate: float) -> None:
+        """The clock runs at this rate from now on; timers that were set by it are due when it shows their times."""
+        clock.set_rate(rate, self._now)
+        for timer in self._scheduled:
+            if isinstance(timer, HostTimer) and timer.clock is clock:
+                timer._when = clock.true_time(timer.shown_s)  # type: ignore[attr-defined]
+        heapq.heapify(self._scheduled)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Runs `main` to its end, and throws away all that is then still under way."""
@@ -166,10 +264,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return await self.connect(protocol_factory, f"{host}:{port}")
 
     def resume(self, incarnation: Incarnation) -> None:
-        """Lets a paused incarnation go on, with all that came meanwhile."""
+        """Lets a paused incarnation go on, with all that came meanwhile.
+
+        What came from the network runs before the timers that became due, as in asyncio's own loops: they look at the
+        sockets first. So a message may be handled long after a timer that should have ended what it is about.
+        """
         incarnation.paused = False
-        self._ready.extend(incarnation.deferred)
-        incarnation.deferred.clear()
+        deferred = incarnation.deferred
+        self._ready.extend(handle for handle in deferred if not isinstance(handle, asyncio.TimerHandle))
+        self._ready.extend(handle for handle in deferred if isinstance(handle, asyncio.TimerHandle))
+        deferred.clear()
 
     def _run_once(self) -> None:
         self._drop_cancelled_timers()

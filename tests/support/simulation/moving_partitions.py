@@ -155,11 +155,11 @@ class MovingRun(SeedRun):
             return
         self.has_killed = True
         loop: VirtualLoop = self.loop
-        self.cluster.history.add(FaultEvent(loop.time(), "crash", tuple(self.victims), str(step)))
+        self.cluster.history.add(FaultEvent(loop.now_s, "crash", tuple(self.victims), str(step)))
         for name in self.victims:
             host = self.cluster.hosts[name]
-            in_no_host(loop, loop.time(), host.crash)
-            in_no_host(loop, loop.time() + DOWN_S, host.start)
+            in_no_host(loop, loop.now_s, host.crash)
+            in_no_host(loop, loop.now_s + DOWN_S, host.start)
 
     # Instead of a seed's faults, or beside them
 
@@ -171,7 +171,7 @@ class MovingRun(SeedRun):
             await asyncio.gather(moving, return_exceptions=True)
             await self._settled()
         else:
-            self.faults = [Fault(self.loop.time(), "moves of partitions", LEADERS)]
+            self.faults = [Fault(self.loop.now_s, "moves of partitions", LEADERS)]
             for first in self.slow_hosts:
                 for second in self.slow_hosts:
                     self.cluster.fabric.conditions.link_latency[first, second] = SLOW_S
@@ -188,12 +188,12 @@ class MovingRun(SeedRun):
             topics = await self._topics() or []
             named = [(topic.name, partition.partition) for topic in topics for partition in topic.partitions]
             number = draw.randint(1, self.plan.shape.leaders)
-            self.cluster.history.add(FaultEvent(self.loop.time(), "moves", (f"leader-{number}",), ""))
+            self.cluster.history.add(FaultEvent(self.loop.now_s, "moves", (f"leader-{number}",), ""))
             await self._ask([name for name in named if draw.random() < 0.7], number, cancel=draw.random() < 0.2)
 
     async def _move_all(self, to: int) -> None:
         """Each move is complete or undone; those that are undone are asked for until they are complete."""
-        deadline = self.loop.time() + SETTLED_WITHIN_S
+        deadline = self.loop.now_s + SETTLED_WITHIN_S
         while True:
             left = [
                 (topic.name, partition.partition)
@@ -204,7 +204,7 @@ class MovingRun(SeedRun):
             if not left:
                 self.switches += 1
                 return
-            assert self.loop.time() < deadline, f"partitions {left} did not get to leader {to}"
+            assert self.loop.now_s < deadline, f"partitions {left} did not get to leader {to}"
             await self._ask(left, to)
             await asyncio.sleep(0.1)
 
@@ -220,12 +220,12 @@ class MovingRun(SeedRun):
 
     async def _settled(self) -> list[pb.Topic]:
         """All topics when nothing moves any more."""
-        deadline = self.loop.time() + SETTLED_WITHIN_S
+        deadline = self.loop.now_s + SETTLED_WITHIN_S
         while True:
             topics = await self._topics()
             if topics and not any(partition.is_moving for topic in topics for partition in topic.partitions):
                 return topics
-            assert self.loop.time() < deadline, f"after {SETTLED_WITHIN_S} s something still moves: {topics}"
+            assert self.loop.now_s < deadline, f"after {SETTLED_WITHIN_S} s something still moves: {topics}"
             await asyncio.sleep(0.1)
 
     async def _call(self, method: Method[Any, Any], request: Any) -> Any:
@@ -241,9 +241,9 @@ class MovingRun(SeedRun):
 
     async def _check_rows(self) -> None:
         """Each leader has the rows of the partitions that it leads, and of no others; no mark is left."""
-        deadline = self.loop.time() + SETTLED_WITHIN_S
+        deadline = self.loop.now_s + SETTLED_WITHIN_S
         while problem := self._misplaced(await self._settled()):
-            assert self.loop.time() < deadline, f"after {SETTLED_WITHIN_S} s {problem}"
+            assert self.loop.now_s < deadline, f"after {SETTLED_WITHIN_S} s {problem}"
             await asyncio.sleep(0.5)
 
     def _misplaced(self, topics: Sequence[pb.Topic]) -> str | None:

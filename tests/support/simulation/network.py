@@ -5,6 +5,17 @@ handlers run side by side. A lost request or answer is seen by the caller as a t
 stream for a while, as on TCP. When a host dies or a link is cut, calls under way fail at once or (seeded) only by their
 timeout; requests that were under way on a cut stream may still arrive later, in their order, which is what epochs and
 sequences have to stand.
+
+Roles talk in unary calls over HTTP/2 streams on TCP (`kshare_rpc`), and the simulation injects what these allow:
+
+- TCP delivers the bytes of one connection at most once and in order, or breaks. No message of a stream is duplicated or
+  overtaken; messages of different streams, also of the next stream between the same hosts, arrive in any order.
+- A call is executed at most once for each time that its caller sends it. A caller that saw a failure or timeout does
+  not know whether it was executed; a handler runs twice for one request only if the caller sends it again.
+- The handler of a call whose caller has given up runs on, or begins much later: when a link was full, or when the bytes
+  lay in a buffer of the receiver.
+- A link that is full (a receiver that does not read, a partition shorter than TCP's patience) loses nothing: what was
+  sent arrives late, all at once and in order.
 """
 
 from __future__ import annotations
@@ -50,6 +61,8 @@ EndTap = Callable[["SimulatedCall", "CallFailed"], None]
 FIRST_PORT = 30_000
 LINGER_PROBABILITY = 0.5
 LINGER_S = 5.0
+RESETS_WITHIN_S = (0.001, 0.02, 0.5)
+"""A reset comes while the request is under way, while its handler runs, or with its answer under way."""
 STALL_S = 2.0
 """How long a stream stands still at most behind something that was lost."""
 
@@ -66,6 +79,12 @@ class Conditions:
     """At most so much is added to each message from or to the host."""
     link_latency: dict[tuple[str, str], float] = field(default_factory=dict)
     """The same for messages from the first host to the second."""
+    full_until: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Until when nothing gets through from the first host to the second; then all of it does, in order."""
+    reset_probability: float = 0.0
+    """Of each call: that its stream breaks while the call is under way."""
+    pieces: tuple[float, int] = (0.1, 2)
+    """How often bytes of a connection arrive in pieces, and in how many at most."""
 
 
 class SimulatedFabric:
@@ -89,6 +108,8 @@ class SimulatedFabric:
         self.dropped_count = 0
         self.cut_count = 0
         """Calls that failed, and connections that were lost, because of a cut between two hosts."""
+        self.reset_count = 0
+        """Calls that failed because their streams broke by themselves."""
         self._blocked: dict[tuple[str, str], int] = {}
         self._listeners: dict[str, tuple[Incarnation, dict[str, tuple[Method[Any, Any], Handler]]]] = {}
         self._calls: dict[int, SimulatedCall] = {}
@@ -131,6 +152,10 @@ class SimulatedFabric:
             most_s = conditions.link_latency.get((source, target), 0.0)
             seconds += draw() * most_s
             self.delayed_count["slow-link"] += most_s > 0
+        if conditions.full_until:
+            left_s = conditions.full_until.get((source, target), 0.0) - self.loop.now_s
+            self.delayed_count["full-link"] += left_s > 0
+            seconds += max(0.0, left_s)
         return seconds
 
     def is_lost(self, source: str, target: str) -> bool:
@@ -148,6 +173,13 @@ class SimulatedFabric:
                 call.linger()
                 call.fail(ChannelUnavailable(f"the stream between {first} and {second} was cut"))
                 self.cut_count += 1
+
+    def reset(self, stream: _Stream, address: str) -> None:
+        """Breaks one stream, as `cut` breaks all between two hosts; the next call makes another."""
+        for call in [call for call in self._calls.values() if call.stream is stream and call.address == address]:
+            call.linger()
+            call.fail(ChannelUnavailable(f"the stream to {address} was reset"))
+            self.reset_count += 1
 
     def host_died(self, incarnation: Incarnation, *, silent: bool) -> None:
         """The host's listeners are gone. Calls to it fail now, or (`silent`) only by their timeouts."""
@@ -187,6 +219,10 @@ class SimulatedFabric:
         call = SimulatedCall(self, self._call_count, stream, address, method, request, payload)
         self._calls[call.call_id] = call
         call.send(timeout_ms)
+        probability = self.conditions.reset_probability
+        if probability and self.random.random() < probability:
+            within_s = self.random.choice(RESETS_WITHIN_S) * self.random.random()
+            in_no_host(self.loop, self.loop.now_s + within_s, self.reset, stream, address)
         return call.answer
 
     def executing(self, incarnation: Incarnation) -> list[asyncio.Task[None]]:
@@ -207,7 +243,7 @@ class SimulatedFabric:
         return None if listener is None else (listener[0], listener[1].get(path))
 
     def note(self, text: str) -> None:
-        self.history.add(Note(self.loop.time(), text))
+        self.history.add(Note(self.loop.now_s, text))
 
 
 class _Stream:
@@ -223,7 +259,7 @@ class _Stream:
 
     def loses(self, fabric: SimulatedFabric, source: str, target: str, *, answer: bool) -> bool:
         """Whether what is sent now is lost, itself or behind another that was."""
-        now = fabric.loop.time()
+        now = fabric.loop.now_s
         if now < self._stalled_until[answer]:
             return True
         if not fabric.is_lost(source, target):
@@ -233,8 +269,8 @@ class _Stream:
 
     def linger_s(self, fabric: SimulatedFabric) -> float:
         """How much later all arrives that was under way when the stream was cut, which is now."""
-        if self._cut_at != fabric.loop.time():
-            self._cut_at = fabric.loop.time()
+        if self._cut_at != fabric.loop.now_s:
+            self._cut_at = fabric.loop.now_s
             draw = fabric.random.random
             self._linger_s = draw() * LINGER_S if draw() < LINGER_PROBABILITY else 0.0
         return self._linger_s
@@ -262,7 +298,7 @@ class SimulatedCall:
         self.method = method
         self.request = request
         self.payload = payload
-        self.sent_at = fabric.loop.time()
+        self.sent_at = fabric.loop.now_s
         self.arrived_at = -1.0
         self.executor: Incarnation | None = None
         self.task: asyncio.Task[None] | None = None
@@ -282,13 +318,13 @@ class SimulatedCall:
         if stream.loses(fabric, source, target, answer=False):
             fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}] lost")
             return
-        stream.request_arrival = later(stream.request_arrival, loop.time() + fabric.delay(source, target))
+        stream.request_arrival = later(stream.request_arrival, loop.now_s + fabric.delay(source, target))
         self._arrival = in_no_host(loop, stream.request_arrival, self._arrive)
 
     def linger(self) -> None:
         """The stream is gone; a request that is still under way may be read from a buffer much later."""
         loop = self.fabric.loop
-        if self._arrival is not None and time_of(self._arrival) > loop.time():
+        if self._arrival is not None and time_of(self._arrival) > loop.now_s:
             self._arrival.cancel()
             self._arrival = in_no_host(loop, time_of(self._arrival) + self.stream.linger_s(self.fabric), self._arrive)
 
@@ -312,7 +348,7 @@ class SimulatedCall:
     async def _execute(self, handler: Handler) -> None:
         """Runs in the other host."""
         fabric = self.fabric
-        self.arrived_at = fabric.loop.time()
+        self.arrived_at = fabric.loop.now_s
         request = self.method.request_type.FromString(self.request)
         for tap in fabric.taps:
             tap(self.source.host, self.target_host, self.method, request, None, self.sent_at)
@@ -324,7 +360,7 @@ class SimulatedCall:
             if fabric.loop.is_closed():
                 raise  # the simulation is over, and this coroutine is only unwound
             if not is_expected(error, self.executor):
-                fabric.bugs.append(f"at {fabric.loop.time():.3f} s {self.target_host} {self.method.path}: {error!r}")
+                fabric.bugs.append(f"at {fabric.loop.now_s:.3f} s {self.target_host} {self.method.path}: {error!r}")
             self._fail_later(CallFailed(f"{self.method.path}: {error!r}"))
             return
         response, payload = answered if isinstance(answered, tuple) else (answered, ())
@@ -340,7 +376,7 @@ class SimulatedCall:
         if stream.loses(fabric, target, source, answer=True):
             fabric.note(f"{target} -> {source} answer [{self.call_id}] lost")
             return
-        stream.answer_arrival = later(stream.answer_arrival, fabric.loop.time() + fabric.delay(target, source))
+        stream.answer_arrival = later(stream.answer_arrival, fabric.loop.now_s + fabric.delay(target, source))
         self.is_answered = True
         in_no_host(fabric.loop, stream.answer_arrival, self._deliver, response, payload)
 
@@ -358,7 +394,7 @@ class SimulatedCall:
     def _fail_later(self, error: CallFailed) -> None:
         fabric = self.fabric
         if not fabric.is_lost(self.target_host, self.source.host):
-            arrival = fabric.loop.time() + fabric.delay(self.target_host, self.source.host)
+            arrival = fabric.loop.now_s + fabric.delay(self.target_host, self.source.host)
             in_no_host(fabric.loop, arrival, self.fail, error)
 
     def fail(self, error: CallFailed) -> None:
@@ -444,8 +480,8 @@ def later(previous: float, wanted: float) -> float:
 def in_no_host(
     loop: VirtualLoop, when: float, callback: Callable[..., object], *arguments: object
 ) -> asyncio.TimerHandle:
-    """A timer that runs whatever becomes of the host that sets it."""
-    return loop.call_at(when, callback, *arguments, context=_NO_HOST)
+    """A timer at a true time that runs whatever becomes of the host that sets it."""
+    return loop.call_at_true(when, callback, *arguments, context=_NO_HOST)
 
 
 _NO_HOST = contextvars.Context()

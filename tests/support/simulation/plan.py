@@ -169,6 +169,7 @@ def draw_roles(seed: int, shape: Shape) -> Shape:
         coordinators=draw.choice((1, 2, 3, 3)) if has_etcd else 1,
         leaders=draw.choice((1, 2, 2, 3)),
         gateways=draw.choice((1, 2, 3)),
+        clocks_differ=True,
         configs={
             **shape.configs,
             "kshare.coordinator.lease.ms": draw.choice(("2000", "5000")),
@@ -196,6 +197,7 @@ def draw_kafka_plan(seed: int) -> Plan:
         brokers=draw.choice((1, 3, 3)),
         coordinators=draw.choice((1, 2, 2, 3)),
         leaders=draw.choice((1, 2, 3)),
+        clocks_differ=True,
     )
     return replace(plan, shape=shape)
 

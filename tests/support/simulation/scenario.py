@@ -167,6 +167,7 @@ class SeedRun:
                 retains_little=plan.retains_little,
                 deletion_delay_s=DELETION_DELAY_S if self._is_kafka else 0.0,
                 member_names=self._member_names,
+                clocks=self.cluster.clocks(),
                 committed_groups=plan.committed_groups,
                 dead_letters=account.dead_letters,
             )
@@ -178,7 +179,7 @@ class SeedRun:
             history,
             history.digest(),
             self.loop.steps,
-            self.loop.time(),
+            self.loop.now_s,
             tuple(self.faults),
             self.coverage,
         )
@@ -388,7 +389,7 @@ class SeedRun:
         """Host names, and what their nodes' health checks say."""
         found: list[tuple[str, str]] = []
         for name, host in self.cluster.hosts.items():
-            problems = ["does not run"] if host.node is None else host.node.problems()
+            problems = ["does not run"] if host.node is None else host.by_its_clock(host.node.problems)
             found.extend((name, problem) for problem in problems)
         return found
 

@@ -4,8 +4,8 @@ A history with everything in it hides bugs: where members die every few seconds,
 every fifth message is lost, no stream lives long enough to be reordered. Each seed therefore draws for every feature
 and for every kind of fault whether it has it. How many it has is drawn too, from a quarter of them to all.
 
-To add a kind of fault: write its `FaultKind` (see `faults.KINDS`) and name it in `FAULT_KINDS`. To add a feature: name
-it in `FEATURES`, and let its code ask `plan.has(name)`, or let `without` change the plan.
+To add a kind of fault: give it a row in a table of `fault_kinds`. To add a feature: name it in `FEATURES`, and let its
+code ask `plan.has(name)`, or let `without` change the plan.
 """
 
 from __future__ import annotations
@@ -14,15 +14,33 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from support.simulation.cluster import ENGINES
+from support.simulation.cluster import EMBEDDED, ENGINES
 from support.simulation.disks.kinds import DISK_KINDS
+from support.simulation.fault_kinds.clients import CLIENT_KINDS
+from support.simulation.fault_kinds.clocks import CLOCK_KINDS
 from support.simulation.fault_kinds.etcd import ETCD_KINDS
-from support.simulation.faults import KINDS, FaultKind
+from support.simulation.fault_kinds.hosts import HOST_KINDS
+from support.simulation.fault_kinds.links import LINK_KINDS
+from support.simulation.faults import FaultKind
 from support.simulation.kafka_clients.member import Behaviour
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
 
-FAULT_KINDS: tuple[FaultKind, ...] = (*KINDS, *DISK_KINDS, *ETCD_KINDS)
+FAULT_KINDS: tuple[FaultKind, ...] = (
+    *HOST_KINDS,
+    *LINK_KINDS,
+    *CLIENT_KINDS,
+    *CLOCK_KINDS,
+    *DISK_KINDS,
+    *ETCD_KINDS,
+)
 """Every kind of fault, under one name each."""
+
+OF_ALL_HOSTS = [
+    kind
+    for kind in (*HOST_KINDS, *LINK_KINDS, *CLIENT_KINDS, *CLOCK_KINDS)
+    if EMBEDDED in kind.engines and not kind.needs
+]
+"""The kinds that hosts of any role can have, also brokers alone."""
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Of the features, and of the kinds of fault, that a seed has on average."""
@@ -74,6 +92,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("several share coordinators", lambda plan: replace(plan, shape=replace(plan.shape, share_coordinators=1))),
     Feature("several leaders", lambda plan: replace(plan, shape=replace(plan.shape, leaders=1))),
     Feature("several gateways", lambda plan: replace(plan, shape=replace(plan.shape, gateways=1))),
+    Feature("clocks that differ", lambda plan: replace(plan, shape=replace(plan.shape, clocks_differ=False))),
     Feature("churn"),
     Feature("releases"),
     Feature("rejects"),

@@ -101,7 +101,7 @@ class ClusterTap:
             for partition in request.partitions:
                 self._add(
                     StateWriteUnconfirmed(
-                        self._loop.time(), repr(call.source), request.group_id, partition.partition, str(error)
+                        self._loop.now_s, repr(call.source), request.group_id, partition.partition, str(error)
                     )
                 )
 
@@ -109,12 +109,12 @@ class ClusterTap:
 
     def _registered(self, call: SimulatedCall, request: Any, answer: Any) -> None:
         # A node that registers again had lost its lease: what it only had in memory is gone, as after a crash.
-        self._add(FaultEvent(self._loop.time(), "registered", (call.source.host,), ""))
+        self._add(FaultEvent(self._loop.now_s, "registered", (call.source.host,), ""))
 
     def _watched(self, call: SimulatedCall, request: Any, answer: Any) -> None:
         if not answer.nodes_changed:
             return
-        self._add(FaultEvent(self._loop.time(), "sees other nodes", (call.source.host,), ""))
+        self._add(FaultEvent(self._loop.now_s, "sees other nodes", (call.source.host,), ""))
 
     def _delivered(self, call: SimulatedCall, response: bytes) -> None:
         """A leader knows a catalog when its answer arrives, which may be long after it was given."""
@@ -127,7 +127,7 @@ class ClusterTap:
                 for node in answer.nodes
                 if node.role == coordinator_pb2.ROLE_GATEWAY
             )
-            self._add(GatewaysSeen(self._loop.time(), repr(call.source), gateways))
+            self._add(GatewaysSeen(self._loop.now_s, repr(call.source), gateways))
         self._epochs_known(call, answer)
 
     def _epochs_known(self, call: SimulatedCall, answer: Any) -> None:
@@ -142,18 +142,18 @@ class ClusterTap:
                 self._leader_epochs[place] = now
                 if before not in (None, now) and topic.topic_id in self._shared_topics:
                     text = f"its leader epoch became {now}"
-                    self._add(PartitionTaken(self._loop.time(), place[0], "", partition.partition, text))
+                    self._add(PartitionTaken(self._loop.now_s, place[0], "", partition.partition, text))
 
     def _move_advanced(self, call: SimulatedCall, request: Any) -> None:
         if request.topic_id in self._shared_topics:
             step = coordinator_pb2.AdvancePartitionMoveRequest.Step.Name(request.step)
-            self._add(PartitionTaken(self._loop.time(), "", "", request.partition, f"moves: {step}"))
+            self._add(PartitionTaken(self._loop.now_s, "", "", request.partition, f"moves: {step}"))
 
     def _move_cancelled(self, call: SimulatedCall, request: Any) -> None:
         """A move that is taken back gives the partition a new leader epoch at its old leader."""
         for topic in request.topics if request.cancel else ():
             for partition in topic.partitions:
-                self._add(PartitionTaken(self._loop.time(), "", "", partition, "its move is cancelled"))
+                self._add(PartitionTaken(self._loop.now_s, "", "", partition, "its move is cancelled"))
 
     # Share-partition state
 
@@ -164,7 +164,7 @@ class ClusterTap:
                 continue
             self._add(
                 StateLoaded(
-                    self._loop.time(),
+                    self._loop.now_s,
                     call.arrived_at,
                     call.sent_at,
                     request.group_id,
@@ -181,7 +181,7 @@ class ClusterTap:
         for asked in request.partitions:
             self._add(
                 StateWriteArrived(
-                    self._loop.time(),
+                    self._loop.now_s,
                     call.call_id,
                     repr(call.source),
                     request.group_id,
@@ -193,7 +193,7 @@ class ClusterTap:
             )
 
     def _state_written(self, call: SimulatedCall, request: Any, answer: Any) -> None:
-        now, group = self._loop.time(), request.group_id
+        now, group = self._loop.now_s, request.group_id
         for asked, result in zip(request.partitions, answer.results, strict=True):
             if result.error_code != 0:
                 why = f"{result.error_code} {result.error_message}"
@@ -220,7 +220,7 @@ class ClusterTap:
     # Records
 
     def _share_fetched(self, call: SimulatedCall, request: Any, answer: Any) -> None:
-        now, owner = self._loop.time(), request.owner
+        now, owner = self._loop.now_s, request.owner
         for partition in answer.partitions:
             for acquired in partition.acquired_records:
                 self._add(
@@ -256,7 +256,7 @@ class ClusterTap:
             if runs or renewed:
                 self._add(
                     AcknowledgeArrived(
-                        self._loop.time(),
+                        self._loop.now_s,
                         call.call_id,
                         repr(call.executor),
                         owner.group_id,
@@ -275,7 +275,7 @@ class ClusterTap:
             if partition.acknowledgement_batches and code is not None:
                 self._add(
                     AcknowledgeEnded(
-                        self._loop.time(),
+                        self._loop.now_s,
                         call.call_id,
                         repr(call.executor),
                         request.owner.group_id,
@@ -288,7 +288,7 @@ class ClusterTap:
         owner = request.owner
         self._add(
             SessionReleased(
-                self._loop.time(),
+                self._loop.now_s,
                 repr(call.executor),
                 owner.group_id,
                 owner.member_id,
@@ -303,7 +303,7 @@ class ClusterTap:
         for partition in request.partitions:
             self._add(
                 PartitionTaken(
-                    self._loop.time(), repr(call.executor), request.group_id, partition.partition, "its state changed"
+                    self._loop.now_s, repr(call.executor), request.group_id, partition.partition, "its state changed"
                 )
             )
 

@@ -83,7 +83,7 @@ class HostDisk(DiskEvents):
             self.delayed_count += 1
             self._host.pause()
             loop = self._host.loop
-            in_no_host(loop, loop.time() + self.slow_sync_s, self._go_on, self._host.incarnation)
+            in_no_host(loop, loop.now_s + self.slow_sync_s, self._go_on, self._host.incarnation)
 
     def _go_on(self, incarnation: Incarnation | None) -> None:
         if self._host.incarnation is incarnation and not self.is_hung:

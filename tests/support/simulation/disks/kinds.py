@@ -1,103 +1,88 @@
-"""The kinds of fault of disks, and of hosts that die while they write. `host_disk.HostDisk` carries them out."""
+"""The kinds of fault of disks, and of hosts that die while they write. `host_disk.HostDisk` carries them out.
+
+Two are not drawn, but chosen by tests whose rules know records by their values (`rules.log_losses`): `disk-lost` (the
+host dies, and comes back with an empty disk) and `disk-older` (its disk is copied at the begin, and at the end it dies
+and comes back with the copy).
+"""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from support.simulation.cluster import EMBEDDED
 from support.simulation.disks.host_disk import HostDisk
-from support.simulation.faults import Draw, Fault, FaultInjector, FaultKind
+from support.simulation.fault_kinds.acting import each_disk, each_host, of_disks, of_hosts
+from support.simulation.fault_kinds.drawing import about, between, either, everyone, one, one_of
+from support.simulation.fault_kinds.hosts import restart
+from support.simulation.faults import Fault, FaultInjector, FaultKind
+from support.simulation.hosts import SimulatedHost
 
 POLL_S = 0.02
-HOSTS_WITH_DISKS = ("coordinator", "share-coordinator", "leader")
-
-
-def _with_disk(draw: random.Random, hosts: Sequence[str]) -> tuple[str, ...]:
-    """One host that stores something, or any if none does."""
-    return (draw.choice([host for host in hosts if host.rpartition("-")[0] in HOSTS_WITH_DISKS] or list(hosts)),)
-
-
-def _draw(name: str, *, longest_s: float, strengths: Sequence[float]) -> Draw:
-    def draw_fault(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
-        duration = longest_s * draw.choice((0.1, 0.5, 1.0)) * (0.3 + 0.7 * draw.random())
-        return Fault(at, name, _with_disk(draw, hosts), duration, draw.choice(strengths))
-
-    return draw_fault
-
-
-def _draw_full_disk(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
-    """One disk, or the one that all hosts share."""
-    full = _with_disk(draw, hosts) if draw.random() < 0.8 else tuple(sorted(hosts))
-    return Fault(at, "full-disk", full, draw.choice((0.5, 4.0, 12.0)) * (0.5 + draw.random()))
-
-
-def _disks(injector: FaultInjector, fault: Fault) -> list[HostDisk]:
-    return [host.disk_conditions for host in injector.hosts(fault)]
 
 
 # What they do
 
 
-def _read_anew(injector: FaultInjector, fault: Fault) -> None:
+def _read_anew(host: SimulatedHost, fault: Fault) -> None:
     """A node reads most when it starts; what it uses often is in its memory."""
-    for host in injector.hosts(fault):
-        if fault.strength < 1 and host.running:
-            host.crash()
-            host.start()
+    if fault.strength < 1 and host.running:
+        host.crash()
+        host.start()
 
 
-async def _fail_reads(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.failing_reads = fault.strength
-    _read_anew(injector, fault)
+@each_host
+def _fail_reads(host: SimulatedHost, fault: Fault) -> None:
+    host.disk_conditions.failing_reads = fault.strength
+    _read_anew(host, fault)
 
 
-async def _let_reads_succeed(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.failing_reads = 0.0
+@each_disk
+def _let_reads_succeed(disk: HostDisk, fault: Fault) -> None:
+    disk.failing_reads = 0.0
 
 
-async def _flip_bits(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.flipping_reads = fault.strength
-    _read_anew(injector, fault)
+@each_host
+def _flip_bits(host: SimulatedHost, fault: Fault) -> None:
+    host.disk_conditions.flipping_reads = fault.strength
+    _read_anew(host, fault)
 
 
-async def _flip_no_bits(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.flipping_reads = 0.0
+@each_disk
+def _flip_no_bits(disk: HostDisk, fault: Fault) -> None:
+    disk.flipping_reads = 0.0
 
 
-async def _be_slow(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.slow_sync_s = fault.strength
+@each_disk
+def _be_slow(disk: HostDisk, fault: Fault) -> None:
+    disk.slow_sync_s = fault.strength
 
 
-async def _be_fast(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.slow_sync_s = 0.0
+@each_disk
+def _be_fast(disk: HostDisk, fault: Fault) -> None:
+    disk.slow_sync_s = 0.0
 
 
-async def _hang(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.hang()
+@each_host
+def _fill(host: SimulatedHost, fault: Fault) -> None:
+    host.disk.is_full = True
 
 
-async def _go_on(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.go_on()
+@each_host
+def _make_room(host: SimulatedHost, fault: Fault) -> None:
+    host.disk.is_full = False
 
 
-async def _fill(injector: FaultInjector, fault: Fault) -> None:
-    for host in injector.hosts(fault):
-        host.disk.is_full = True
+@each_host
+def _refuse(host: SimulatedHost, fault: Fault) -> None:
+    host.disk.fail_next_writes(int(fault.strength))
+    host.disk.fail_next_syncs(1)
 
 
-async def _make_room(injector: FaultInjector, fault: Fault) -> None:
-    for host in injector.hosts(fault):
-        host.disk.is_full = False
+@each_host
+def _refuse_no_more(host: SimulatedHost, fault: Fault) -> None:
+    host.disk.fail_next_writes(0)
+    host.disk.fail_next_syncs(0)
 
 
 async def _fail_a_write_and_die(injector: FaultInjector, fault: Fault) -> None:
@@ -106,8 +91,8 @@ async def _fail_a_write_and_die(injector: FaultInjector, fault: Fault) -> None:
         refused = host.disk.refused_count
         host.disk.fail_next_writes(1, "Input/output error")
         host.disk.fail_next_syncs(1)
-        deadline = injector.cluster.loop.time() + fault.duration
-        while host.disk.refused_count == refused and injector.cluster.loop.time() < deadline:
+        deadline = injector.cluster.loop.now_s + fault.duration
+        while host.disk.refused_count == refused and injector.cluster.loop.now_s < deadline:
             await asyncio.sleep(POLL_S)
         await asyncio.sleep(fault.strength)
         host.disk.fail_next_writes(0)
@@ -120,121 +105,72 @@ async def _cut_power_between_syncs(injector: FaultInjector, fault: Fault) -> Non
     loop = injector.cluster.loop
     for host in injector.hosts(fault):
         host.disk.holds_syncs = True
-        deadline = loop.time() + fault.duration
-        while not host.disk.waiting_count and loop.time() < deadline:
+        deadline = loop.now_s + fault.duration
+        while not host.disk.waiting_count and loop.now_s < deadline:
             await asyncio.sleep(POLL_S)
         await asyncio.sleep(fault.strength)
         host.disk.holds_syncs = False
         host.crash(silent=True)
 
 
-async def _die_at_write(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.die_at_write(int(fault.strength))
-
-
-async def _die_at_step(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.die_at_step(int(fault.strength))
-
-
 async def _restart(injector: FaultInjector, fault: Fault) -> None:
-    for disk in _disks(injector, fault):
-        disk.live_on()
-    await injector.restart(fault)
+    for host in injector.hosts(fault):
+        host.disk_conditions.live_on()
+    await restart(injector, fault)
 
+
+@each_host
+def _lose_disk(host: SimulatedHost, fault: Fault) -> None:
+    host.crash()
+    host.disk.put_back({})
+
+
+async def _copy_disk(injector: FaultInjector, fault: Fault) -> None:
+    for host in injector.hosts(fault):
+        injector.disk_copies[host.name] = host.disk.copy()
+
+
+async def _put_copy_back(injector: FaultInjector, fault: Fault) -> None:
+    for host in injector.hosts(fault):
+        host.crash()
+        host.disk.put_back(injector.disk_copies.pop(host.name))
+        host.start()
+
+
+hang = each_disk(lambda disk, fault: disk.hang())
+go_on = each_disk(lambda disk, fault: disk.go_on())
+die_at_write = each_disk(lambda disk, fault: disk.die_at_write(int(fault.strength)))
+die_at_step = each_disk(lambda disk, fault: disk.die_at_step(int(fault.strength)))
 
 # Whether they acted
 
+failed_reads = of_disks(lambda disk: disk.failed_read_count)
+flipped = of_disks(lambda disk: disk.flipped_count)
+delayed = of_disks(lambda disk: disk.delayed_count)
+deaths = of_disks(lambda disk: disk.death_count)
+begun_writes = of_disks(lambda disk: disk.kept_count + disk.lost_count)
+refused = of_hosts(lambda host: host.disk.refused_count)
 
-def _count(of_disk: Callable[[HostDisk], int]) -> Callable[[FaultInjector, Fault], int]:
-    return lambda injector, fault: sum(map(of_disk, _disks(injector, fault)))
+with_disk = one_of("coordinator", "share-coordinator", "leader")
+A_WHILE = about(0.5, 2.5, 5.0)
+READS = (0.02, 0.3, 1.0)
 
-
-def _refused(injector: FaultInjector, fault: Fault) -> int:
-    return sum(host.disk.refused_count for host in injector.hosts(fault))
-
+_ALL_KINDS: tuple[FaultKind, ...] = (
+    FaultKind("disk-failure", 3, with_disk, between(0.5, 4.5), _refuse, _refuse_no_more, refused, (2, 10_000)),
+    FaultKind("failing-reads", 2, with_disk, A_WHILE, _fail_reads, _let_reads_succeed, failed_reads, READS),
+    FaultKind("flipped-bits", 2, with_disk, A_WHILE, _flip_bits, _flip_no_bits, flipped, READS),
+    FaultKind("slow-disk", 2, with_disk, A_WHILE, _be_slow, _be_fast, delayed, (0.02, 0.2, 2.0)),
+    FaultKind("hung-disk", 2, with_disk, about(1.0, 5.0, 10.0), hang, go_on, delayed),
+    FaultKind("full-disk", 2, either(0.8, with_disk, everyone), about(0.5, 4.0, 12.0), _fill, _make_room, refused),
+    FaultKind("unknown-write", 2, with_disk, A_WHILE, _fail_a_write_and_die, _restart, refused, (0.0, 0.3, 0.8)),
+    FaultKind("power-cut", 2, with_disk, A_WHILE, _cut_power_between_syncs, _restart, begun_writes, (0.01, 0.1, 0.5)),
+    FaultKind("crash-between-writes", 3, with_disk, A_WHILE, die_at_write, _restart, deaths, (1, 1, 2, 3, 5, 8)),
+    FaultKind("disk-lost", 0, one, between(0.5, 8.5), _lose_disk, restart),
+    FaultKind("disk-older", 0, one, between(0.5, 8.5), _copy_disk, _put_copy_back),
+)
 
 DISK_KINDS: tuple[FaultKind, ...] = (
-    FaultKind(
-        name="failing-reads",
-        weight=2,
-        draw=_draw("failing-reads", longest_s=8.0, strengths=(0.02, 0.3, 1.0)),
-        begin=_fail_reads,
-        end=_let_reads_succeed,
-        effects=_count(lambda disk: disk.failed_read_count),
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="flipped-bits",
-        weight=2,
-        draw=_draw("flipped-bits", longest_s=8.0, strengths=(0.02, 0.3, 1.0)),
-        begin=_flip_bits,
-        end=_flip_no_bits,
-        effects=_count(lambda disk: disk.flipped_count),
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="slow-disk",
-        weight=2,
-        draw=_draw("slow-disk", longest_s=10.0, strengths=(0.02, 0.2, 2.0)),
-        begin=_be_slow,
-        end=_be_fast,
-        effects=_count(lambda disk: disk.delayed_count),
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="hung-disk",
-        weight=2,
-        draw=_draw("hung-disk", longest_s=15.0, strengths=(0.0,)),
-        begin=_hang,
-        end=_go_on,
-        effects=_count(lambda disk: disk.delayed_count),
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="full-disk",
-        weight=2,
-        draw=_draw_full_disk,
-        begin=_fill,
-        end=_make_room,
-        effects=_refused,
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="unknown-write",
-        weight=2,
-        draw=_draw("unknown-write", longest_s=3.0, strengths=(0.0, 0.3, 0.8)),
-        begin=_fail_a_write_and_die,
-        end=_restart,
-        effects=_refused,
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="power-cut",
-        weight=2,
-        draw=_draw("power-cut", longest_s=4.0, strengths=(0.01, 0.1, 0.5)),
-        begin=_cut_power_between_syncs,
-        end=_restart,
-        effects=_count(lambda disk: disk.kept_count + disk.lost_count),
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="crash-between-writes",
-        weight=3,
-        draw=_draw("crash-between-writes", longest_s=4.0, strengths=(1, 1, 2, 3, 5, 8)),
-        begin=_die_at_write,
-        end=_restart,
-        effects=_count(lambda disk: disk.death_count),
-        engines=(EMBEDDED,),
-    ),
-    FaultKind(
-        name="crash-between-steps",
-        weight=3,
-        draw=_draw("crash-between-steps", longest_s=4.0, strengths=(1, 2, 5, 10, 30, 100)),
-        begin=_die_at_step,
-        end=_restart,
-        effects=_count(lambda disk: disk.death_count),
-    ),
+    *(replace(kind, engines=(EMBEDDED,)) for kind in _ALL_KINDS),
+    FaultKind("crash-between-steps", 3, one, A_WHILE, die_at_step, _restart, deaths, (1, 2, 5, 10, 30, 100)),
 )
-"""The kinds of this module."""
+"""The kinds of this module: all but the last need disks, which hosts of the kafka engine do not have."""

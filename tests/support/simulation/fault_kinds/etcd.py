@@ -7,25 +7,17 @@ or when it is called off.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Sequence
 
 from support.metadata.faulty_etcd import FaultyEtcd
 from support.simulation.cluster import EMBEDDED, Cluster
-from support.simulation.faults import Draw, Fault, FaultInjector, FaultKind
+from support.simulation.fault_kinds.drawing import at_once, no_host, one_of
+from support.simulation.faults import Fault, FaultInjector, FaultKind
 
 LATE_MS = 400
 LENGTHS_S = (0.2, 1.5, 6.0)
 """Shorter and longer than a coordinator's lease, of 2 or 5 s."""
-
-
-def _draw(name: str, strengths: Sequence[float], *, of_coordinator: bool = True) -> Draw:
-    def draw_fault(draw: random.Random, hosts: Sequence[str], at: float) -> Fault:
-        coordinators = [host for host in hosts if host.startswith("coordinator-")]
-        hit = (draw.choice(coordinators),) if of_coordinator else ()
-        return Fault(at, name, hit, strength=draw.choice(strengths))
-
-    return draw_fault
+COUNTS = (1, 3)
+"""Of transactions."""
 
 
 def _cluster(injector: FaultInjector) -> Cluster:
@@ -82,14 +74,14 @@ SEVERAL_COORDINATORS = {"coordinator": 2}
 """With the embedded engine they have an etcd."""
 
 ETCD_KINDS: tuple[FaultKind, ...] = tuple(
-    FaultKind(name=name, weight=1, draw=draw, begin=begin, engines=(EMBEDDED,), needs=SEVERAL_COORDINATORS)
-    for name, draw, begin in (
-        ("etcd-pause", _draw("etcd-pause", LENGTHS_S, of_coordinator=False), _pause),
-        ("etcd-restart", _draw("etcd-restart", (0.0,), of_coordinator=False), _restart),
-        ("etcd-cut", _draw("etcd-cut", LENGTHS_S), _cut),
-        ("etcd-lost-answers", _draw("etcd-lost-answers", (1, 3)), _lose_answers),
-        ("etcd-lost-requests", _draw("etcd-lost-requests", (1, 3)), _lose_requests),
-        ("etcd-late-writes", _draw("etcd-late-writes", (1, 3)), _apply_late),
+    FaultKind(name, 3, hits, at_once, begin, strengths=strengths, engines=(EMBEDDED,), needs=SEVERAL_COORDINATORS)
+    for name, hits, begin, strengths in (
+        ("etcd-pause", no_host, _pause, LENGTHS_S),
+        ("etcd-restart", no_host, _restart, (0.0,)),
+        ("etcd-cut", one_of("coordinator"), _cut, LENGTHS_S),
+        ("etcd-lost-answers", one_of("coordinator"), _lose_answers, COUNTS),
+        ("etcd-lost-requests", one_of("coordinator"), _lose_requests, COUNTS),
+        ("etcd-late-writes", one_of("coordinator"), _apply_late, COUNTS),
     )
 )
-"""Every kind of this module."""
+"""Every kind of this module. Few clusters have them, so each is drawn often."""

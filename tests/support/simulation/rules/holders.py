@@ -4,8 +4,8 @@ A leader's *tenure* over a share-partition begins when a share coordinator answe
 ends with the next such answer. Within one tenure the leader knows every acquisition, so that it may give a record to
 somebody else only for a cause that it knows too:
 
-- the lock ran out: the lock duration has passed since the fetch that acquired the record arrived, and since the newest
-  renewal that was confirmed;
+- the lock ran out: by the leader's clock, the lock duration has passed since the fetch that acquired the record
+  arrived, and since the newest renewal that was confirmed;
 - an acknowledgement of the record by its holder arrived, and was not refused;
 - the holder's session was released, or its gateway is gone from the catalog that the leader got;
 - the answer of the fetch was lost, and the gateway gave it back (then the delivery does not count).
@@ -51,11 +51,6 @@ Place = tuple[str, int]
 WITHOUT_EFFECT = (*NOT_APPLIED, ErrorCode.KAFKA_STORAGE_ERROR)
 """Error codes of a leader after which an acknowledgement changed nothing in the same tenure."""
 ENDED_STATES = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
-
-
-def _whole_ms(time: float) -> int:
-    """The time on a leader's clock, by which locks end."""
-    return int(time * 1000)
 
 
 class _Hold(NamedTuple):
@@ -241,12 +236,12 @@ class HolderRules:
 
     def _has_ended(self, key: RecordKey, hold: _Hold, until: float, *, but_for_call: int = -1) -> bool:
         """Whether the leader had a cause, at the latest at `until`, to take the record from its holder."""
-        event = hold.event
+        event, shown_ms = hold.event, self._evidence.expected.shown_ms
         locked_at = hold.acquired_from
         for one in self._renewed[event.leader, event.member, key]:
             if self._is_of(one, hold) and (one.call, key.partition) in self._confirmed and one.time <= until:
                 locked_at = max(locked_at, one.time)
-        if _whole_ms(until) - _whole_ms(locked_at) >= self._lock_ms:
+        if shown_ms(event.leader, until) - shown_ms(event.leader, locked_at) >= self._lock_ms:
             return True
         for one in self._acknowledged[event.leader, event.member, key]:
             is_refused = (one.call, key.partition) in self._refused or one.call == but_for_call
@@ -348,7 +343,8 @@ class HolderRules:
                 locked_until = max(
                     locked_until, self._confirmed.get((renewal.call, key.partition), arrived.time), renewal.time
                 )
-        return _whole_ms(arrived.time) - _whole_ms(locked_until) <= self._lock_ms
+        shown_ms = self._evidence.expected.shown_ms
+        return shown_ms(event.leader, arrived.time) - shown_ms(event.leader, locked_until) <= self._lock_ms
 
 
 def _keys(event: AcknowledgeArrived, runs: Sequence[Run]) -> Iterator[RecordKey]:

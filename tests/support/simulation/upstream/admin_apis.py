@@ -92,7 +92,7 @@ class AdminApis:
         )
 
     def _is_known(self, topic: SimulatedTopic) -> bool:
-        return self._upstream.loop.time() >= topic.known_at
+        return self._upstream.loop.now_s >= topic.known_at
 
     def _wanted(self, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
         upstream = self._upstream

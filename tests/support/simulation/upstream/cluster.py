@@ -69,7 +69,7 @@ class SimulatedUpstream:
         self._tasks: list[asyncio.Task[None]] = []
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self.loop.time() * 1000)
+        return EPOCH_MS + int(self.loop.now_s * 1000)
 
     # Brokers
 
@@ -99,7 +99,7 @@ class SimulatedUpstream:
         broker = self._brokers[node_id]
         if not broker.is_fenced:
             self._fence(node_id, is_orderly=False)
-        broker.is_started, broker.heard_at = True, self.loop.time()
+        broker.is_started, broker.heard_at = True, self.loop.now_s
         broker.is_fenced = False
 
     def broker_stops(self, node_id: int) -> None:
@@ -133,7 +133,7 @@ class SimulatedUpstream:
     async def _control(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now = self.loop.time()
+            now = self.loop.now_s
             for node_id, broker in self._brokers.items():
                 if broker.host.incarnation is None:
                     broker.is_started = False
@@ -169,7 +169,7 @@ class SimulatedUpstream:
                     self._elect(partition, is_orderly=True)
                 else:
                     delay_s = self.draw.random() * ELECTION_LIMIT_S
-                    in_no_host(self.loop, self.loop.time() + delay_s, self._elect, partition)
+                    in_no_host(self.loop, self.loop.now_s + delay_s, self._elect, partition)
 
     def _elect(self, partition: SimulatedPartition, *, is_orderly: bool = False) -> None:
         candidates = [each for each in partition.in_sync if not self._brokers[each].is_fenced]
@@ -238,10 +238,10 @@ class SimulatedUpstream:
             partition.lose_leader()
 
     def _known_at(self) -> float:
-        return self.loop.time() + self.draw.random() * METADATA_LAG_S
+        return self.loop.now_s + self.draw.random() * METADATA_LAG_S
 
     def known_leader(self, partition: SimulatedPartition) -> int:
         """The leader as Metadata shows it: for a moment after an election, still the one before."""
-        if self.loop.time() < partition.elected_at + METADATA_LAG_S and partition.former_leader in self.addresses:
+        if self.loop.now_s < partition.elected_at + METADATA_LAG_S and partition.former_leader in self.addresses:
             return partition.former_leader
         return partition.leader if partition.leader in self.addresses else NO_LEADER

@@ -54,7 +54,7 @@ class SimulatedPartition:
         self.high_watermark = 0
         """What the leader knows of it."""
         self.former_leader = NO_LEADER
-        self.elected_at = loop.time()
+        self.elected_at = loop.now_s
         self.log.begin_epoch(self.leader_epoch)
         self._loop = loop
         self._brokers = brokers
@@ -111,7 +111,7 @@ class SimulatedPartition:
             return
         delays = [self._brokers.delay_s(leader, each) for each in self.in_sync if each != leader]
         end, epoch = self.log.end, self.leader_epoch
-        in_no_host(self._loop, self._loop.time() + max(delays, default=0.0), self._fetched, end, epoch)
+        in_no_host(self._loop, self._loop.now_s + max(delays, default=0.0), self._fetched, end, epoch)
 
     def _fetched(self, end: int, leader_epoch: int) -> None:
         if leader_epoch == self.leader_epoch and self.leader != NO_LEADER and self._all_fetch():
@@ -122,7 +122,7 @@ class SimulatedPartition:
 
     def _commit(self, end: int) -> None:
         self.committed = max(self.committed, min(end, self.log.end))
-        if self._loop.time() >= self.catches_up_at and self.high_watermark < self.committed:
+        if self._loop.now_s >= self.catches_up_at and self.high_watermark < self.committed:
             self.high_watermark = self.committed
             self.wake()
 
@@ -134,7 +134,7 @@ class SimulatedPartition:
 
     def tick(self, is_alive: Callable[[int], bool]) -> None:
         """What the controller and the leader do now and then; `is_alive`: whether a broker is not fenced."""
-        now, leader = self._loop.time(), self.leader
+        now, leader = self._loop.now_s, self.leader
         if leader == NO_LEADER:
             return
         for each in self.replica_ids:
@@ -181,9 +181,9 @@ class SimulatedPartition:
         self.leader = broker_id
         self.leader_epoch += 1
         self.log.begin_epoch(self.leader_epoch)
-        self.elected_at = self._loop.time()
+        self.elected_at = self._loop.now_s
         known = [end for end in self._ends_from(self.log.start) if end <= self.committed]
         self.high_watermark = min(self.high_watermark, self._draw.choice(known[-3:]), self.log.end)
-        self.catches_up_at = self._loop.time() + self._draw.random() * CATCH_UP_LIMIT_S
+        self.catches_up_at = self._loop.now_s + self._draw.random() * CATCH_UP_LIMIT_S
         self._lagging_since.clear()
         self.wake()

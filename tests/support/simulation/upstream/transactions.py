@@ -89,7 +89,7 @@ class TransactionCoordinator:
         if known.ending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if not known.is_under_way:
-            known.is_under_way, known.begun_at, known.ended = True, self._loop.time(), None
+            known.is_under_way, known.begun_at, known.ended = True, self._loop.now_s, None
         known.partitions |= dict.fromkeys(names)
         return ErrorCode.NONE
 
@@ -137,7 +137,7 @@ class TransactionCoordinator:
 
     def tick(self) -> None:
         """Aborts the transactions that take too long."""
-        now = self._loop.time()
+        now = self._loop.now_s
         for known in self._known.values():
             if known.is_under_way and known.ending is None and now - known.begun_at > known.timeout_s:
                 self._abort(known)

@@ -15,6 +15,7 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import LIST_OFFSETS, PRODUCE
 from kshare_rpc.network import CallFailed, CallTimeout, ChannelUnavailable, Network, Service
 from support.simulation.connections import ClientListeners, ConnectionLost
+from support.simulation.fault_kinds.clients import MANY_PIECES
 from support.simulation.history import History
 from support.simulation.hosts import SimulatedHost
 from support.simulation.loop import Incarnation, VirtualLoop
@@ -160,6 +161,38 @@ def test_a_cut_stream_may_still_deliver_what_was_under_way() -> None:
     run(scenario)
 
 
+def test_a_full_link_loses_nothing_and_delivers_late_and_in_order() -> None:
+    async def scenario(toys: Toys) -> None:
+        toys.fabric.conditions.full_until["gateway-1", "leader-1"] = 20.0
+        given_up = [asyncio.ensure_future(toys.produce(number)) for number in range(14, 24)]
+        await asyncio.wait(given_up)
+        assert all(isinstance(call.exception(), CallTimeout) for call in given_up) and toys.executed == []
+        await asyncio.sleep(20)
+        assert toys.executed == list(range(14, 24)), "executed long after their caller gave up"
+        assert toys.fabric.delayed_count["full-link"] == 10
+
+    run(scenario)
+
+
+def test_a_reset_stream_executes_requests_whose_callers_see_a_failure_and_the_next_call_is_first() -> None:
+    async def scenario(toys: Toys) -> None:
+        toys.fabric.conditions.reset_probability = 1.0
+        numbers = range(100, 200)
+        failed = []
+        for number in numbers:
+            try:
+                await toys.produce(number, work_ms=5)
+            except ChannelUnavailable:
+                failed.append(number)
+        toys.fabric.conditions.reset_probability = 0.0
+        await asyncio.sleep(10)
+        assert sorted(toys.executed) == list(numbers), "each at most once for each time that it was sent"
+        assert toys.executed != sorted(toys.executed), "some were overtaken by calls of the next stream"
+        assert 20 < len(failed) < 100 and toys.fabric.reset_count == len(failed)
+
+    run(scenario)
+
+
 def test_what_a_handler_gets_is_not_the_callers_object() -> None:
     async def scenario(toys: Toys) -> None:
         request = leader_pb2.ProduceRequest(acks=5, timeout_ms=10)
@@ -203,6 +236,12 @@ class EchoProtocol(asyncio.Protocol):
             if frame[8:] == b"close":
                 self.transport.close()
             self.transport.write(frame)
+
+    def pause_writing(self) -> None:
+        self.events.append("full")
+
+    def resume_writing(self) -> None:
+        self.events.append("drained")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.events.append(f"lost {type(exc).__name__}")
@@ -271,3 +310,68 @@ def test_a_dead_gateway_is_gone_for_its_clients() -> None:
             await listeners.connect("client-1", "gateway-1:9092")
 
     assert run_echo(scenario) == ["made"]
+
+
+def test_a_client_that_does_not_read_fills_the_buffers_and_then_gets_all_of_it() -> None:
+    async def scenario(listeners: ClientListeners, gateway: Incarnation, events: list[str]) -> None:
+        connection = await listeners.connect("client-1", "gateway-1:9092")
+        connection.stop_reading()
+        futures = [connection.send(number, frame_of(number, b"x" * 100)) for number in range(40)]
+        await asyncio.sleep(20)
+        assert events == ["made", "full"] and not any(future.done() for future in futures)
+        listeners.heal()
+        assert [await future for future in futures] == [frame_of(number, b"x" * 100) for number in range(40)]
+        connection.close()
+
+    assert run_echo(scenario) == ["made", "full", "drained", "lost NoneType"]
+
+
+def test_a_client_that_vanishes_is_noticed_much_later() -> None:
+    async def scenario(listeners: ClientListeners, gateway: Incarnation, events: list[str]) -> None:
+        connection = await listeners.connect("client-1", "gateway-1:9092")
+        await asyncio.sleep(0.1)
+        answer = connection.send(1, frame_of(1, b"x"))
+        connection.vanish(12.0)
+        with pytest.raises(ConnectionLost):
+            await answer
+        again = await listeners.connect("client-1", "gateway-1:9092")
+        assert await again.send(1, frame_of(1, b"y")) == frame_of(1, b"y")
+        await asyncio.sleep(10)
+        assert events == ["made", "made"]
+
+    assert run_echo(scenario) == ["made", "made", "lost ConnectionResetError"]
+
+
+def test_a_half_closed_connection_delivers_what_was_sent_before_and_no_more() -> None:
+    async def scenario(listeners: ClientListeners, gateway: Incarnation, events: list[str]) -> None:
+        connection = await listeners.connect("client-1", "gateway-1:9092")
+        answer = connection.send(1, frame_of(1, b"x"))
+        connection.close_half()
+        with pytest.raises(ConnectionLost):
+            await connection.send(2, frame_of(2, b"x"))
+        assert await answer == frame_of(1, b"x")
+
+    assert run_echo(scenario) == ["made", "lost NoneType"]
+
+
+def test_bytes_arrive_in_many_pieces() -> None:
+    pieces: list[bytes] = []
+
+    class Pieces(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            pieces.append(data)
+
+    loop = VirtualLoop(time_limit=1000)
+    fabric = SimulatedFabric(loop, random.Random(3), History())
+    listeners = ClientListeners(fabric)
+    fabric.conditions.pieces = MANY_PIECES
+
+    async def main() -> None:
+        listeners.listen("gateway-1:9092", Incarnation("gateway-1", 1), Pieces)
+        connection = await listeners.connect("client-1", "gateway-1:9092")
+        sent = connection.send(1, bytes(range(200)))
+        await asyncio.sleep(5)
+        assert not sent.done()
+
+    loop.run(main())
+    assert len(pieces) == MANY_PIECES[1] and b"".join(pieces) == b"\0\0\0\xc8" + bytes(range(200))
