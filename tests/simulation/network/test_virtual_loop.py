@@ -80,6 +80,29 @@ def test_a_dead_incarnation_never_runs_again_not_even_its_finally_blocks() -> No
     assert loop.problems == []
 
 
+def test_a_failure_that_a_dead_incarnation_would_have_noted_is_no_problem() -> None:
+    """Seed 620000098: a leader died between a write that failed and the callback that would have looked at it."""
+    loop = VirtualLoop()
+    incarnation = Incarnation("leader-1", 1)
+
+    def die() -> None:
+        incarnation.dead = True
+
+    async def write() -> None:
+        failed = loop.create_future()
+        failed.add_done_callback(lambda failed: failed.exception())
+        failed.set_exception(OSError("No space left on device"))
+        incarnation.before_step = die
+
+    async def main() -> None:
+        loop.task_in(incarnation, write(), "write")
+        await asyncio.sleep(1)
+        assert incarnation.dead
+
+    loop.run(main())
+    assert loop.problems == []
+
+
 def test_a_paused_incarnation_goes_on_where_it_was() -> None:
     loop = VirtualLoop()
     incarnation = Incarnation("leader-1", 1)

@@ -81,6 +81,7 @@ class Incarnation:
         self.before_step: Callable[[], None] | None = None
         """Called before each of its steps; it may end this life, and the step then does not run."""
         self.deferred: list[asyncio.Handle] = []
+        """Steps that wait for `resume`, and all steps of a dead incarnation: none of it is collected, and so run."""
         self.context = contextvars.copy_context()
         self.context.run(current_incarnation.set, self)
 
@@ -289,14 +290,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle._cancelled:
                 continue
             incarnation = handle._context.get(current_incarnation)  # type: ignore[attr-defined]
+            if incarnation is not None and incarnation.before_step is not None and not incarnation.stopped:
+                incarnation.before_step()  # it may end this life
             if incarnation is not None and incarnation.stopped:
-                if not incarnation.dead:
-                    incarnation.deferred.append(handle)
+                incarnation.deferred.append(handle)
                 continue
-            if incarnation is not None and incarnation.before_step is not None:
-                incarnation.before_step()
-                if incarnation.dead:
-                    continue
             self.steps += 1
             handle._run()
         if self.steps > self._step_limit:

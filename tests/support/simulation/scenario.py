@@ -402,10 +402,12 @@ class SeedRun:
             account.dead_letters[group] = await self._read_dead_letters(admin, dead_letter_topic(group))
 
     async def _read_dead_letters(self, admin: Admin, topic: str) -> list[DeadLetter]:
-        """Empty where the topic was never created."""
+        """The committed ones; empty where the topic was never created."""
         found: list[DeadLetter] = []
         for index in range(await admin.partition_count(topic)):
             for record in await admin.read_log(topic, index):
+                if not record.committed:  # its transaction was aborted, and the leader sent it again
+                    continue
                 texts = {name: (value or b"").decode() for name, value in record.headers}
                 key = RecordKey(
                     texts["__dlq.errors.group"],
