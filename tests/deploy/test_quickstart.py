@@ -92,7 +92,6 @@ def test_every_line_from_the_packages_to_a_dead_letter(tmp_path: Path) -> None:
     assert "poison" in worked[4]
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(1_200)  # it may build the image
 def test_every_line_from_an_image_to_an_acknowledged_record(tmp_path: Path) -> None:
     found = sections()

@@ -19,7 +19,7 @@ from kshare_console.views.records import SHOWN_BYTES, value
 from kshare_console.views.share_partitions import Reading as PartitionReading
 from kshare_console.views.share_partitions import numbers, strip
 from kshare_core.states import RecordState
-from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.record_reading import OpenedRecord
 
 # Pages
@@ -71,10 +71,13 @@ def test_counts_of_groups_that_are_not_visible_are_left_out() -> None:
 
 def test_while_a_coordinator_is_away_its_state_is_shown_and_no_figure_is_made_up() -> None:
     away = Refusal(503, "COORDINATOR_NOT_AVAILABLE", "listing groups: COORDINATOR_NOT_AVAILABLE")
+    leader = coordinator_pb2.DescribePartitionsResponse.Leader(node_id=4, rpc_address="l:1", is_live=True)
     snapshot = Snapshot(
         time_ms=1,
         may_see_roles=True,
         coordinators={"c:1": "active", "c:2": "standby", "c:3": "cannot connect to c:3"},
+        placement=coordinator_pb2.DescribePartitionsResponse(leaders=[leader]),
+        nodes=coordinator_pb2.DescribeNodesResponse(cluster_problems=["no leader is live"]),
         unreachable_leaders={"l:1": "the leader at l:1 did not answer"},
         problems=(away.words,),
         groups_problem=away,
@@ -90,7 +93,12 @@ def test_while_a_coordinator_is_away_its_state_is_shown_and_no_figure_is_made_up
     ]
     problems = found["problems"]
     assert isinstance(problems, list)
-    assert {each["where"] for each in problems} == {"console", "l:1", "c:3"}
+    assert [(each["words"], each["where"]) for each in problems] == [
+        ("no leader is live", {"page": "placement"}),
+        (away.words, None),
+        ("the leader at l:1 did not answer", {"page": "overview", "role": "leader-4"}),
+        ("coordinator-3 does not answer: cannot connect to c:3", {"page": "overview", "role": "coordinator-3"}),
+    ]
     with pytest.raises(Refusal, match="COORDINATOR_NOT_AVAILABLE"):
         groups(snapshot, PageRequest())
     hidden = overview(replace(snapshot, may_see_roles=False), [])

@@ -18,11 +18,8 @@ export function stripPlace(run) {
 /** The hash of what a problem is about, or null. */
 export function placeOf(where) {
     if (!where) return null;
-    if (where.page === "strip") return stripPlace(where);
-    if (where.page === "group") return place("groups", where.group_id);
-    if (where.page === "topic") return place("topics", where.topic);
-    if (where.page === "dead-letters" || where.page === "placement") return place(where.page);
-    return null;
+    if (where.page === "overview") return `${place()}?role=${encodeURIComponent(where.role)}`;
+    return place(where.page);
 }
 
 export function link(target, ...children) {

@@ -118,13 +118,26 @@ def _role(node: pb.Node) -> str:
 
 
 def problems(snapshot: Snapshot) -> list[Json]:
-    """What keeps the cluster from serving, in words."""
-    found: list[Json] = [{"words": words, "where": "cluster"} for words in snapshot.nodes.cluster_problems]
-    found += [{"words": words, "where": "console"} for words in snapshot.problems]
-    found += [{"words": words, "where": address} for address, words in snapshot.unreachable_leaders.items()]
+    """What keeps the cluster from serving, in words; `where` is the page, and of the overview the role, to look at."""
+    placement: Json = {"page": "placement"}
+    found = [_problem(words, placement) for words in snapshot.nodes.cluster_problems]
+    found += [_problem(words, None) for words in snapshot.problems]
+    leaders = {leader.rpc_address: name_of("leader", leader.node_id) for leader in snapshot.placement.leaders}
     found += [
-        {"words": f"the coordinator does not answer: {state}", "where": address}
-        for address, state in snapshot.coordinators.items()
-        if state not in ("active", STANDBY)
+        _problem(words, _role_of_overview(leaders.get(address)))
+        for address, words in snapshot.unreachable_leaders.items()
+    ]
+    found += [
+        _problem(f"{role['name']} does not answer: {role['reason']}", _role_of_overview(role["name"]))
+        for role in roles(snapshot)
+        if role["role"] == "coordinator" and role["state"] == UNREACHABLE
     ]
     return found
+
+
+def _problem(words: str, where: Json | None) -> Json:
+    return {"words": words, "where": where}
+
+
+def _role_of_overview(name: object) -> Json | None:
+    return None if name is None else {"page": "overview", "role": name}

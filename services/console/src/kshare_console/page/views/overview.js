@@ -22,7 +22,9 @@ import { count, counted, offsets, rate } from "../units.js";
 
 const ROLE_STATES = { healthy: "good", standby: "good", draining: "busy", late: "busy" };
 
+/** With `?role=NAME` that role is marked and in sight, as the link of a problem asks. */
 export function overview(context) {
+    const wanted = context.parameters.get("role");
     context.title("Overview");
     context.show(loading());
     let seen = null;
@@ -30,8 +32,11 @@ export function overview(context) {
         "api/stream?view=overview",
         "api/overview",
         (fresh) => {
+            const isFirst = seen === null;
             seen = fresh;
-            context.show(...page(fresh));
+            context.show(...page(fresh, wanted));
+            if (isFirst && wanted !== null)
+                document.querySelector(`[data-role="${CSS.escape(wanted)}"]`)?.scrollIntoView({ block: "center" });
         },
         (failure) => {
             if (seen === null) context.show(failed(failure));
@@ -40,14 +45,14 @@ export function overview(context) {
     );
 }
 
-function page(overview) {
+function page(overview, wanted) {
     return [
         h("h1", {}, "Overview"),
         overview.roles?.length ? problems(overview.problems ?? []) : hidden(),
         figures(overview),
         section("The last ten minutes", charts(overview.history ?? { step_ms: 2000, points: [] })),
         section("Held for the longest time", oldest(overview.oldest_acquired ?? [])),
-        section("Roles", roles(overview.roles ?? [])),
+        section("Roles", roles(overview.roles ?? [], wanted)),
     ];
 }
 
@@ -78,8 +83,8 @@ function problems(found) {
                 const target = placeOf(problem.where);
                 return h(
                     "li",
-                    { class: problem.severity === "critical" ? "bad" : "busy" },
-                    state(problem.words, problem.severity === "critical" ? "bad" : "busy"),
+                    { class: "bad" },
+                    state(problem.words, "bad"),
                     target ? [" ", link(target, "Look at it")] : null,
                 );
             }),
@@ -158,7 +163,7 @@ const ROLES = [
     { title: "Reason", cell: (role) => (role.reason ? named(role.reason) : "") },
 ];
 
-function roles(found) {
+function roles(found, wanted) {
     if (found.length === 0)
         return nothing(
             "No role is shown.",
@@ -169,6 +174,6 @@ function roles(found) {
         ROLES,
         found,
         (role) => role.name,
-        (role) => ({ "data-role": role.name }),
+        (role) => ({ "data-role": role.name, class: role.name === wanted ? "chosen" : null }),
     );
 }

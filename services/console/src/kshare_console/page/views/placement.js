@@ -13,7 +13,7 @@ export function placement(context) {
     let seen = null;
     let failure = null;
     const leaders = nodes("leader", "leaders", () => draw());
-    const coordinators = nodes("share_coordinator", "share coordinators", () => draw());
+    const coordinators = nodes("share-coordinator", "share coordinators", () => draw());
     const moves = slices({
         name: "moves under way",
         columns: MOVES,
