@@ -40,6 +40,8 @@ UPGRADED_ROLES = ("share-coordinator", "leader")
 OLDER_PROBABILITY = 0.7
 SCALED_ROLES = ("share-coordinator", "leader", "gateway")
 MOST_OF_A_ROLE = 4
+REFUSALS_BEFORE_RESTARTS = 20
+"""Of draining a node, a second apart: more than restarts and leases of other nodes take."""
 
 
 class Operator:
@@ -149,13 +151,28 @@ class Operator:
 
     async def _remove(self, name: str) -> None:
         self._note("leave", (name,))
+        refusals = 0
         while (left := await self._drained(name)) != 0:
             self._note("drained", (name,), f"{left} left")
             await asyncio.sleep(1.0)
+            refusals = refusals + 1 if left is None else 0
+            if refusals == REFUSALS_BEFORE_RESTARTS:
+                refusals = 0
+                await self._restart_others(name)
         await self._cluster.hosts[name].stop()
         self._cluster.remove_host(name)
         self.removed.append(name)
         self._note("left", (name,))
+
+    async def _restart_others(self, name: str) -> None:
+        """A node whose disk failed has asked to be drained, and takes nothing until it was restarted: it may be the
+        only other one."""
+        for other, host in list(self._cluster.hosts.items()):
+            if other != name and other.rpartition("-")[0] == name.rpartition("-")[0]:
+                self._note("restart", (other,))
+                await host.stop()
+                if not host.running and other in self._cluster.hosts:
+                    host.start()
 
     async def _drained(self, name: str) -> int | None:
         """How many partitions the node still has; None where that is not known."""
