@@ -5,14 +5,18 @@ The cluster has an authorizer, so a client that works was authenticated as the u
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import ssl
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +38,8 @@ from kshare_core.errors import ErrorCode
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic, read_from_earliest
+from support.clients.console_client import ConsoleClient
+from support.clients.delivery import wait_for
 from support.clients.kafka_requests import KafkaRequests
 from support.clusters.kshare_cluster import COMMAND, KshareCluster, children_of
 from support.environment.certificates import Authority
@@ -417,6 +423,61 @@ def test_listeners_without_sasl_say_so(secured: Secured) -> None:
             int(plain.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"x").error_code),
         ]
     assert codes == [ErrorCode.ILLEGAL_SASL_STATE] * 2
+
+
+@contextmanager
+def console(secured: Secured, folder: Path) -> Iterator[str]:
+    """A console with HTTPS whose users sign in by SCRAM over TLS; its address."""
+    ready, log, clients = folder / "console.ready", folder / "console.log", folder / "clients.properties"
+    wanted = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(secured.authority_file),
+        "sasl.mechanism": SCRAM[1],
+    }
+    clients.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))
+    run = secured.cluster.data_dir / "run/coordinator.ready"
+    flags = {
+        "--bootstrap-servers": f"localhost:{secured.port}",
+        "--coordinator-address": re.findall("^address=(.*)$", run.read_text(), re.MULTILINE)[0],
+        "--config": str(secured.cluster.data_dir / "certificates/administrator.properties"),
+        "--client-config": str(clients),
+        "--console-listen": "127.0.0.1:0",
+        "--console-certificate": str(secured.authority_file.with_name("server.pem")),
+        "--console-admin": "true",
+        "--ready-file": str(ready),
+    }
+    command = [sys.executable, "-m", "kshare_console", *(part for flag in flags.items() for part in flag)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_for(ready.exists, "the console is ready")
+        yield re.findall("^address=(.*)$", ready.read_text(), re.MULTILINE)[0]
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0, log.read_text()[-2000:]
+    assert PASSWORD not in log.read_text()
+
+
+def test_the_console_with_https_and_scram(secured: Secured, tmp_path: Path) -> None:
+    """Its own connections and the clients of a redrive are those of the user who signed in."""
+    topic = secured.topic()
+    produce(secured.client(SCRAM[1]), topic)
+    with console(secured, tmp_path) as address:
+        browser = ConsoleClient(address, ssl.create_default_context(cafile=str(secured.authority_file)))
+        refused = browser.sign_in("alice", "wrong")
+        assert (refused.status, refused.body["code"]) == (401, "SASL_AUTHENTICATION_FAILED")
+        assert browser.request("GET", "/api/topics").status == 401
+        answer = browser.sign_in("alice", PASSWORD)
+        assert (answer.status, answer.body["principal"]) == (200, "User:alice")
+        assert {"Secure", "HttpOnly", "SameSite=Strict"} <= set(answer.headers["Set-Cookie"].split("; "))
+        record = browser.get(f"/api/records/{topic}/0/{len(VALUES) - 1}")
+        assert record["value"]["text"].encode() == VALUES[-1]
+        tried = browser.request("POST", "/api/dead-letters/redrive", {"dead_letter_topic": topic, "dry_run": True})
+        assert (tried.status, tried.body["would_redrive"]) == (200, 0), tried
+        with browser.stream("view=overview") as events:
+            assert next(events)[0] == "state"
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            ConsoleClient(address).request("GET", "/api/session")
 
 
 def test_secrets_are_told_nowhere(secured: Secured) -> None:

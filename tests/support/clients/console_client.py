@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -20,12 +21,18 @@ class Answer(NamedTuple):
 
 
 class ConsoleClient:
-    """One browser at `address` (HOST:PORT)."""
+    """One browser at `address` (HOST:PORT), with HTTPS if there is `tls`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         self.address = address
+        self._tls = tls
         self.cookie = ""
         self.csrf_token = ""
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(self.address, timeout=TIMEOUT_S, context=self._tls)
 
     def request(
         self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None
@@ -34,7 +41,7 @@ class ConsoleClient:
         sent = {"Content-Type": "application/json", "Cookie": self.cookie, "X-Kshare-Csrf": self.csrf_token}
         if method == "GET":
             del sent["Content-Type"]
-        connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
+        connection = self._connection()
         try:
             data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, {**sent, **(headers or {})})
@@ -61,7 +68,7 @@ class ConsoleClient:
     @contextmanager
     def stream(self, query: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
         """The events of a live view, as pairs of name and JSON."""
-        connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
+        connection = self._connection()
         try:
             connection.request("GET", f"/api/stream?{query}", headers={"Cookie": self.cookie})
             response = connection.getresponse()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 
 from kshare_console.actions import Actions
 from kshare_console.http.application import Application
+from kshare_console.http.certificate import Certificate
 from kshare_console.http.listener import Listener
 from kshare_console.http.page_files import page_files
 from kshare_console.http.view_routes import ViewRoutes
@@ -39,7 +39,8 @@ class ConsoleNode:
         self._address = settings.console_listen
         self._problem: str | None = None
         self._check: asyncio.Task[None] | None = None
-        self._tls = _server_context(settings)
+        path = settings.console_certificate
+        self._certificate = None if path is None else Certificate(path)
         self._roles = RoleCalls(network, settings.coordinator_address.split(","))
         self._viewers = Viewers(
             [_broker_address(text) for text in settings.bootstrap_servers.split(",")],
@@ -57,7 +58,7 @@ class ConsoleNode:
             actions=Actions(self._roles, settings.node_id, is_allowed=settings.console_admin),
             files=page_files(),
             names=settings.allowed_hosts,
-            is_https=self._tls is not None,
+            is_https=self._certificate is not None,
         )
         self._listener = Listener(self._application.web, connections_limit=settings.connections_limit)
         if not self._viewers.needs_sign_in and not settings.is_on_loopback():
@@ -86,13 +87,17 @@ class ConsoleNode:
 
     async def start(self) -> None:
         host, _, port = self._settings.console_listen.rpartition(":")
-        bound = await self._listener.start(host.strip("[]"), int(port), self._tls)
+        tls = None if self._certificate is None else self._certificate.context
+        bound = await self._listener.start(host.strip("[]"), int(port), tls)
         self._address = f"{host}:{bound}"
-        self._check = asyncio.get_running_loop().create_task(self._check_coordinators(), name="coordinator-check")
-        log.info("the console is at %s://%s", "http" if self._tls is None else "https", self._address)
+        self._check = asyncio.get_running_loop().create_task(self._check_regularly(), name="regular-check")
+        log.info("the console is at %s://%s", "http" if tls is None else "https", self._address)
 
-    async def _check_coordinators(self) -> None:
+    async def _check_regularly(self) -> None:
+        """Whether a coordinator answers, and whether there is a new certificate."""
         while True:
+            if self._certificate is not None:
+                self._certificate.renew()
             try:
                 await self._roles.nodes()
                 self._problem = None
@@ -109,21 +114,6 @@ class ConsoleNode:
         await self._listener.stop(min(grace_ms, 1_000))
         await self._viewers.close()
         await self._roles.close()
-
-
-def _server_context(settings: ConsoleProcessSettings) -> ssl.SSLContext | None:
-    path = settings.console_certificate
-    if path is None:
-        return None
-    try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        if path.is_dir():
-            context.load_cert_chain(path / "tls.crt", path / "tls.key")
-        else:
-            context.load_cert_chain(path)
-    except OSError as error:
-        raise SettingsError(f"cannot use the certificate {path}: {error}") from None
-    return context
 
 
 def _broker_address(text: str) -> BrokerAddress:

@@ -54,7 +54,8 @@ class ConsoleProcessSettings(ProcessSettings):
         default=(),
     )
     console_certificate: Path | None = flag(
-        "A PEM file with certificate and key, or a folder with tls.crt and tls.key, to serve HTTPS; default: HTTP.",
+        "A PEM file with certificate and key, or a folder with tls.crt and tls.key, to serve HTTPS; default: HTTP. "
+        "They are read again when they change.",
         Path,
         default=None,
     )
