@@ -70,7 +70,7 @@ def test_each_outcome_is_told_in_order(cluster: KshareCluster) -> None:
     topic, group = new_topic(records_at), new_group(bootstrap, delivery_count_limit="2")
     timestamp_ms = time.time_ns() // 1_000_000 - 5_000
     produce(records_at, topic, ["a", "b", "c", "d"], timestamp_ms=timestamp_ms)
-    with Reader(bootstrap, group, topic) as reader:
+    with Reader(bootstrap, group, topic, client_id="a worker") as reader:
         for message, kind in zip(reader.take(), (ACCEPT, RELEASE, REJECT, RELEASE), strict=True):
             reader.consumer.acknowledge(message, kind)
         assert reader.commit() == {}
@@ -104,6 +104,7 @@ def test_each_outcome_is_told_in_order(cluster: KshareCluster) -> None:
     assert len(members) == 1
     for event in acquired:
         assert event.append_time_ms == timestamp_ms
+        assert event.client_id == "a worker"
         assert event.lock_deadline_ms == event.time_ms + 30_000, "share.record.lock.duration.ms"
     times = [event.time_ms for event in events_of(records)]
     assert times == sorted(times) and abs(times[0] - time.time_ns() // 1_000_000) < 30_000

@@ -99,6 +99,14 @@ def test_workers(pipeline: Pipeline) -> None:
     ]
 
 
+def test_members(pipeline: Pipeline) -> None:
+    """m1 says its name once, as after an upgrade; m2 and a have none."""
+    assert rows(pipeline, "members") == [
+        {"group": "007", "member_id": "b", "client_id": "<b>"},
+        {"group": "workers", "member_id": "m1", "client_id": "worker-1"},
+    ]
+
+
 def test_fairness(pipeline: Pipeline) -> None:
     def fair(group: str, when: datetime, members: int, accepted: int, index: float | None, share: float | None) -> Any:
         figures = {"accepted_records": accepted, "fairness": index, "largest_share": share}

@@ -62,6 +62,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for number in (0, 1)
         for member in range(1, 10)
     ],
+    "members": [{"group": GROUP, "member_id": "m9", "client_id": "<worker>"}],
     "fairness": [
         {"group": GROUP, "minute": minute(0), "members": 9, "fairness": 0.8, "largest_share": 0.3},
         {"group": GROUP, "minute": minute(1), "members": 9, "fairness": None, "largest_share": None},
@@ -167,7 +168,8 @@ def test_lines(page: Element) -> None:
     assert line_values(page, "window") == {"records": [12, 7]}
     assert line_values(page, "age") == {"wait": [300, 50]}
     throughput = line_values(page, "throughput")
-    assert throughput["member m9"] == [9, 19]
+    assert throughput["<worker> (m9)"] == [9, 19]
+    assert throughput["member m8"] == [8, 18]
     assert throughput["all others"] == [1 + 2, 11 + 12]
     assert len(throughput) == 8
     circles = section(page).one("figure", data_chart="latency").all("circle")

@@ -66,9 +66,10 @@ def test_a_few_are_never_shown_as_none(part: int, whole: int, text: str) -> None
     assert percent(part, whole) == text
 
 
-def test_members_are_named_by_the_beginning_of_their_id() -> None:
-    assert member_text(MEMBER) == "member 1e0d2f6a"
-    assert member_text(None) == "unknown member"
+def test_members_are_named_by_their_client() -> None:
+    assert member_text(MEMBER, {MEMBER: "billing-worker"}) == "billing-worker (1e0d2f6a)"
+    assert member_text(MEMBER, {}) == "member 1e0d2f6a"
+    assert member_text(None, {}) == "unknown member"
 
 
 def test_words() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as dataset
+import pyarrow.parquet as parquet
 import pytest
 
 from kshare_core.delivery_history import EventType, decode_history_record
@@ -78,6 +79,12 @@ def test_rows_have_what_the_events_say_and_what_comes_twice_is_one_row(pipeline:
         "night <b>",
         "workers",
     }
+    named = pipeline.events.read([DAY]).where("client_id is not null")
+    assert {(row["member_id"], row["client_id"]) for row in named.collect()} == {("m1", "worker-1"), ("b", "<b>")}
+    for file in pipeline.layout.events.rglob("*.parquet"):  # as versions without client ids wrote them
+        parquet.write_table(parquet.ParquetFile(file).read().drop_columns(["client_id"]), file)
+    assert events_in(pipeline) == expected(values)
+    assert pipeline.events.read([DAY]).where("client_id is not null").count() == 0
 
 
 def changed(value: bytes, **fields: Any) -> bytes:

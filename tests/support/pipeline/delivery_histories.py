@@ -61,6 +61,7 @@ def event(
     start_offset: int | None = None,
     reason: str | None = None,
     dead_letter_topic: str | None = None,
+    client: str | None = None,
 ) -> DeliveryEvent:
     return DeliveryEvent(
         kind,
@@ -74,6 +75,7 @@ def event(
         reason=reason,
         dead_letter_topic=dead_letter_topic,
         runs=() if kind is EventType.LOADED else None,
+        client_id=client,
     )
 
 
@@ -117,7 +119,7 @@ def orders_history() -> list[bytes]:
     records = [
         workers.record(
             event(e.LOADED, 0, start_offset=0),
-            event(e.ACQUIRED, 1, 0, 9, member="m1", count=1, appended=-1),
+            event(e.ACQUIRED, 1, 0, 9, member="m1", count=1, appended=-1, client="worker-1"),
             event(e.ACQUIRED, 2, 10, 19, member="m2", count=1, appended=0),
             event(e.ACCEPTED, 5, 0, 7, member="m1", count=1),
             event(e.START_OFFSET_MOVED, 5, start_offset=8, reason="deliveries_ended"),
@@ -151,7 +153,7 @@ def orders_history() -> list[bytes]:
         numbered.record(
             event(e.LOADED, 10, start_offset=0),
             event(e.ACQUIRED, 11, 0, 2, member="a", count=1, appended=10),
-            event(e.ACQUIRED, 11, 3, 3, member="b", count=1, appended=10),
+            event(e.ACQUIRED, 11, 3, 3, member="b", count=1, appended=10, client="<b>"),
             event(e.ACCEPTED, 12, 0, 2, member="a", count=1),
             event(e.ACCEPTED, 12, 3, 3, member="b", count=1),
         )

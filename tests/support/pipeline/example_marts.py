@@ -51,6 +51,11 @@ def example_rows(day: date) -> Rows:
                 continue
             _minute(rows, random, group, minute, number, rate, members)
     rows["poison_records"] = list(_poison(day, random))
+    rows["members"] = [
+        {"group": group, "member_id": member_id(group, number), "client_id": f"{group[:9]}-worker-{number}"}
+        for group, members in (("billing", 4), ("mail", 2))
+        for number in range(members)
+    ]
     return rows | _of_day(rows)
 
 

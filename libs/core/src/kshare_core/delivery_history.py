@@ -74,7 +74,9 @@ class EventType(StrEnum):
     UNLOADED = "unloaded"
     """The leader forgets the share-partition, for the Kafka error in `reason`; all acquisition locks are gone."""
     ACQUIRED = "acquired"
-    """Acquired by `member_id` until `lock_deadline_ms`; `delivery_count` includes this delivery."""
+    """Acquired by `member_id` until `lock_deadline_ms`; `delivery_count` includes this delivery.
+
+    Only these events have the member's `client_id`, if it has one; a long one is cut."""
     RENEWED = "renewed"
     """The lock of `member_id` now ends at `lock_deadline_ms` (KIP-1222)."""
     ACCEPTED = "accepted"
@@ -123,6 +125,7 @@ class DeliveryEvent:
     reason: str | None = None
     dead_letter_topic: str | None = None
     runs: tuple[DurableRun, ...] | None = None
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

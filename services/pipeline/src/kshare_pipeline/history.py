@@ -22,6 +22,7 @@ EVENT_SCHEMA = StructType(
         StructField("reason", StringType()),
         StructField("dead_letter_topic", StringType()),
         StructField("runs", ArrayType(ArrayType(StringType()))),
+        StructField("client_id", StringType()),
     ]
 )
 HISTORY_SCHEMA = StructType(

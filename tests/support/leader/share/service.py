@@ -531,6 +531,7 @@ class Leader:
         is_renew_ack: bool = False,
         fetch_number: int = 0,
         delivered_fetch_number: int = 0,
+        client_id: str = "",
     ) -> tuple[leader_pb2.ShareFetchResponse, bytes]:
         named = partitions or (fetch_partition(0),)
         request = leader_pb2.ShareFetchRequest(
@@ -544,6 +545,7 @@ class Leader:
             partitions=named,
             fetch_number=fetch_number,
             delivered_fetch_number=delivered_fetch_number,
+            client_id=client_id,
         )
         response, payload = await self.service.share_fetch(request, memoryview(b""))
         assert isinstance(response, leader_pb2.ShareFetchResponse)

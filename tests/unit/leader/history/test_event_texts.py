@@ -38,11 +38,19 @@ def read_back(text: str) -> DeliveryEvent:
     return event
 
 
-@given(OFFSETS, OFFSETS, OFFSETS, st.integers(1, 10), TEXTS, st.none() | OFFSETS, OFFSETS)
+@given(OFFSETS, OFFSETS, OFFSETS, st.integers(1, 10), TEXTS, st.none() | OFFSETS, OFFSETS, st.none() | TEXTS)
 def test_acquired(
-    time_ms: int, first: int, last: int, count: int, member: str, appended: int | None, deadline: int
+    time_ms: int,
+    first: int,
+    last: int,
+    count: int,
+    member: str,
+    appended: int | None,
+    deadline: int,
+    client: str | None,
 ) -> None:
-    text = event_text.acquired(time_ms, first, last, count, event_text.as_json(member), appended, deadline)
+    names = event_text.as_json(member), event_text.as_json(client) if client else ""
+    text = event_text.acquired(time_ms, first, last, count, names[0], appended, deadline, names[1])
     assert read_back(text) == DeliveryEvent(
         EventType.ACQUIRED,
         time_ms,
@@ -52,6 +60,7 @@ def test_acquired(
         member_id=member,
         append_time_ms=appended,
         lock_deadline_ms=deadline,
+        client_id=client,
     )
 
 

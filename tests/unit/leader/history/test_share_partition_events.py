@@ -10,6 +10,7 @@ from typing import Any
 from kshare_core.delivery_history import HISTORY_TOPIC, EventType, HistoryRecord, decode_history_record
 from kshare_core.errors import ErrorCode
 from kshare_leader.history.buffer import HistoryBuffer
+from kshare_leader.history.partition_history import CLIENT_ID_LENGTH_LIMIT
 from kshare_leader.metrics import HistoryCounts
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.clients.delivery_history import short
@@ -316,5 +317,21 @@ def test_nothing_is_told_of_the_history_topic() -> None:
         assert await told.leader.acknowledge("m1", 0, 29, ACCEPT) == 0
         assert (told.counts.events, told.counts.dropped) == (0, 0)
         await told.leader.service.stop()
+
+    scenario(test)
+
+
+def test_an_acquisition_names_the_client() -> None:
+    async def test() -> None:
+        told = Told()
+        leader = told.leader
+        await leader.acquire("m1", max_records=1, client_id='billing "worker"')
+        await leader.acquire("m2", max_records=1, client_id="x" * (CLIENT_ID_LENGTH_LIMIT + 1))
+        await leader.acquire("m3", max_records=1)
+        events = [event for record in told.take() for event in record.events]
+        acquired = {event.member_id: event.client_id for event in events if event.event is EventType.ACQUIRED}
+        assert acquired == {"m1": 'billing "worker"', "m2": "x" * CLIENT_ID_LENGTH_LIMIT, "m3": None}
+        assert {event.client_id for event in events if event.event is not EventType.ACQUIRED} == {None}
+        await leader.service.stop()
 
     scenario(test)

@@ -70,6 +70,7 @@ class FetchTerms:
     batch_size: int
     share_acquire_mode: int
     is_renew_ack: bool
+    client_id: str = ""
     names_all: bool = False
     """Leaders are to answer for each partition, also for those without records."""
     is_whole: bool = True
@@ -416,6 +417,7 @@ class ShareFetcher:
             is_renew_ack=terms.is_renew_ack,
             fetch_number=self._number_fetch(session, address),
             delivered_fetch_number=delivered_fetch_number,
+            client_id=terms.client_id,
         )
         if remembered is None:
             request.remember = bool(fetched) and terms.is_whole and calls is not None

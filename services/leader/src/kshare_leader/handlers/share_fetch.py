@@ -231,6 +231,7 @@ class ShareFetchCall:
             record_limit=request.share_acquire_mode == RECORD_LIMIT,
             group=settings.limits,
             fetch_number=request.fetch_number,
+            client_id=request.client_id,
         )
 
     def _undo(self) -> None:

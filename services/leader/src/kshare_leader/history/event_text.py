@@ -1,7 +1,7 @@
 """The JSON encoding of events in a record's `events`, written field by field, as there may be thousands a second.
 
 Each function returns the text that `kshare_core.delivery_history` reads as the same event. All of it is ASCII, so its
-length is its size. `member` is a member id as JSON text (`as_json`).
+length is its size. `member` and `client` are a member id and a client id as JSON text (`as_json`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ def acquired(
     member: str,
     append_time_ms: int | None,
     lock_deadline_ms: int,
+    client: str = "",
 ) -> str:
     appended = "" if append_time_ms is None else f',"append_time_ms":{append_time_ms}'
+    named = f',"client_id":{client}' if client else ""
     return (
         f'{{"event":"acquired","time_ms":{time_ms},"first_offset":{first_offset},"last_offset":{last_offset},'
-        f'"delivery_count":{delivery_count},"member_id":{member}{appended},"lock_deadline_ms":{lock_deadline_ms}}}'
+        f'"delivery_count":{delivery_count},"member_id":{member}{named}{appended},"lock_deadline_ms":{lock_deadline_ms}}}'
     )
 
 

@@ -34,6 +34,8 @@ from kshare_leader.machine.transitions import ArchivingReason, Event
 from kshare_leader.ports import StoredBatch
 from kshare_wire.record_batches import first_record_time_ms
 
+CLIENT_ID_LENGTH_LIMIT = 128
+"""A longer client id is cut, since each acquisition repeats it in a buffer that is limited."""
 REASONS = {
     ArchivingReason.REJECTED: REASON_REJECTED,
     ArchivingReason.DELIVERY_COUNT_EXCEEDED: REASON_DELIVERY_COUNT_LIMIT,
@@ -115,10 +117,13 @@ class PartitionHistory:
             return
         now_ms = self._wall_now_ms()
         member = event_text.as_json(limits.owner.member_id)
+        client = event_text.as_json(limits.client_id[:CLIENT_ID_LENGTH_LIMIT]) if limits.client_id else ""
         deadline_ms = now_ms + limits.group.lock_duration_ms
         for first, last, delivery_count in _joined(records):
             appended_ms = append_time_ms(batches, first)
-            self._stream.add(event_text.acquired(now_ms, first, last, delivery_count, member, appended_ms, deadline_ms))
+            self._stream.add(
+                event_text.acquired(now_ms, first, last, delivery_count, member, appended_ms, deadline_ms, client)
+            )
 
     def changed(self, machine: SharePartition, loop_now_ms: Callable[[], int]) -> None:
         """Records the facts since the last call; `loop_now_ms` is the clock of lock deadlines."""

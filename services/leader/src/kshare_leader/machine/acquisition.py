@@ -28,6 +28,8 @@ class FetchLimits:
     group: GroupLimits
     fetch_number: int = 0
     """The fetch's number; only acknowledgements made after its response was delivered apply to it."""
+    client_id: str = ""
+    """For the delivery history only."""
 
 
 class AcquiredRecords(NamedTuple):

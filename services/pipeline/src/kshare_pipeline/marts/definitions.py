@@ -139,6 +139,12 @@ def workers(day: Day) -> DataFrame:
     return moved.groupBy("group", _minute("time_ms").alias("minute"), "member_id").agg(*_record_counts())
 
 
+def members(day: Day) -> DataFrame:
+    """By group and member: its client id, of members that acquired something and have one. Members may share it."""
+    named = day.events.where((F.col("event") == str(EventType.ACQUIRED)) & F.col("client_id").isNotNull())
+    return named.groupBy("group", "member_id").agg(F.max("client_id").alias("client_id"))
+
+
 def fairness(day: Day) -> DataFrame:
     """By group and minute, over the members of `workers`, those that acquired something or whose deliveries ended then.
 
@@ -251,6 +257,7 @@ MARTS: dict[str, Callable[[Day], DataFrame]] = {
     "append_to_accept_by_day": append_to_accept_by_day,
     "redelivery": redelivery,
     "workers": workers,
+    "members": members,
     "fairness": fairness,
     "lag": lag,
     "poison_records": poison_records,

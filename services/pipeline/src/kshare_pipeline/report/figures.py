@@ -22,6 +22,7 @@ MART_NAMES = (
     "append_to_accept_by_day",
     "redelivery",
     "workers",
+    "members",
     "fairness",
     "lag",
     "poison_records",
@@ -54,6 +55,10 @@ class Figures:
                 found.setdefault(row["group"], []).append(row)
             self._by_group[mart] = found
         return self._by_group[mart].get(group, [])
+
+    def client_ids(self, group: str) -> dict[str, str]:
+        """By member id, of the members whose client id is known."""
+        return {row["member_id"]: row["client_id"] for row in self.of("members", group)}
 
     def last_minute(self) -> datetime | None:
         """The last minute in which something happened."""

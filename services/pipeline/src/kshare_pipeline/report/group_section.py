@@ -91,9 +91,10 @@ def _throughput(figures: Figures, group: str, axis: TimeAxis) -> str:
     rows = figures.of("workers", group)
     by_member = totals_by(rows, ["member_id"], "accepted_records")
     busiest = [key[0] for key, _ in sorted(by_member.items(), key=lambda item: -item[1])[:MEMBERS_LIMIT]]
+    client_ids = figures.client_ids(group)
     lines = [
         Line(
-            member_text(member),
+            member_text(member, client_ids),
             line([row for row in rows if row["member_id"] == member], "accepted_records", axis.interval, sum),
         )
         for member in busiest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
 
 from kshare_core.delivery_history import (
@@ -121,6 +122,10 @@ def reason_text(reason: str) -> str:
     return REASONS.get(reason, reason.replace("_", " "))
 
 
-def member_text(member_id: str | None) -> str:
-    """The beginning of the member id. The delivery history has no client ids."""
-    return "unknown member" if member_id is None else f"member {member_id[:SHORT_ID_LENGTH]}"
+def member_text(member_id: str | None, client_ids: Mapping[str, str]) -> str:
+    """The client id, with the beginning of the member id, since members may share a client id."""
+    if member_id is None:
+        return "unknown member"
+    short = member_id[:SHORT_ID_LENGTH]
+    client_id = client_ids.get(member_id)
+    return f"{client_id} ({short})" if client_id else f"member {short}"

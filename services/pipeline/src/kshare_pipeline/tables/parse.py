@@ -70,11 +70,14 @@ EVENTS_SCHEMA = StructType(
         StructField("reason", StringType()),
         StructField("dead_letter_topic", StringType()),
         StructField("runs", ArrayType(RUN_TYPE)),
+        StructField("client_id", StringType()),
         StructField("date", DateType()),
         StructField("group", StringType()),
     ]
 )
-"""The last two are the partition columns. `records` is last_offset - first_offset + 1."""
+"""The last two are the partition columns. `records` is last_offset - first_offset + 1. Files of versions before
+`client_id` are read with null there.
+"""
 QUARANTINE_SCHEMA = StructType(
     [
         StructField("topic", StringType()),
@@ -205,6 +208,7 @@ def event_fields() -> Sequence[str]:
         "start_offset",
         "reason",
         "dead_letter_topic",
+        "client_id",
     ]
 
 

@@ -75,7 +75,7 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         denied += unreadable
         refused = {answer.key for answer in unreadable}
         fetched = [key for key in fetched if key not in refused]
-    terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"))
+    terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"), context.client_id)
     if fetched and terms.max_bytes > 0:
         room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
         terms.max_bytes = min(terms.max_bytes, room)
@@ -146,7 +146,7 @@ def _check_renewal(request: ShareFetchRequest) -> None:
             )
 
 
-def _terms(request: ShareFetchRequest, maximum_bytes: int) -> FetchTerms:
+def _terms(request: ShareFetchRequest, maximum_bytes: int, client_id: str) -> FetchTerms:
     return FetchTerms(
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
@@ -155,6 +155,7 @@ def _terms(request: ShareFetchRequest, maximum_bytes: int) -> FetchTerms:
         batch_size=request.batch_size,
         share_acquire_mode=request.share_acquire_mode,
         is_renew_ack=request.is_renew_ack,
+        client_id=client_id,
     )
 
 

@@ -590,6 +590,7 @@ class ShareFetchRequest(_message.Message):
     DELIVERED_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
     REMEMBER_FIELD_NUMBER: _builtins.int
     REMEMBERED_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
     max_wait_ms: _builtins.int
     min_bytes: _builtins.int
     max_bytes: _builtins.int
@@ -610,6 +611,8 @@ class ShareFetchRequest(_message.Message):
     request. With it `partitions` are only those with acknowledgements or cached runs, and those of the response have
     records, errors or acknowledgements. The leader chooses the order.
     """
+    client_id: _builtins.str
+    """The client id of the request's header, for the delivery history."""
     @_builtins.property
     def owner(self) -> Global___ShareSessionOwner: ...
     @_builtins.property
@@ -632,10 +635,11 @@ class ShareFetchRequest(_message.Message):
         delivered_fetch_number: _builtins.int = ...,
         remember: _builtins.bool = ...,
         remembered_fetch_number: _builtins.int = ...,
+        client_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "delivered_fetch_number", b"delivered_fetch_number", "fetch_number", b"fetch_number", "is_renew_ack", b"is_renew_ack", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "owner", b"owner", "partitions", b"partitions", "remember", b"remember", "remembered_fetch_number", b"remembered_fetch_number", "share_acquire_mode", b"share_acquire_mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "client_id", b"client_id", "delivered_fetch_number", b"delivered_fetch_number", "fetch_number", b"fetch_number", "is_renew_ack", b"is_renew_ack", "max_bytes", b"max_bytes", "max_records", b"max_records", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "owner", b"owner", "partitions", b"partitions", "remember", b"remember", "remembered_fetch_number", b"remembered_fetch_number", "share_acquire_mode", b"share_acquire_mode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
