@@ -20,7 +20,9 @@ from kshare.cluster_metadata import reach, topic_of
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed
 from kshare.main import main
+from kshare_kafka_client import connection
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseTopic
+from support.environment.free_ports import free_port
 from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
 
 KSHARE = str(Path(sys.executable).parent / "kshare")
@@ -178,3 +180,13 @@ def test_every_address_of_a_list_is_asked() -> None:
         assert [broker.node_id for broker in asyncio.run(asked(closed_port(), silent)).brokers] == [NODE_ID]
     with pytest.raises(ConnectionFailed, match="cannot connect"):
         reach(f"127.0.0.1:{closed_port()},127.0.0.1:{closed_port()}")
+
+
+def test_of_several_addresses_the_one_that_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container without IPv6, where localhost is 127.0.0.1 and also ::1."""
+    closed = free_port()
+    stream = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+    found = [(*stream, ("127.0.0.1", closed)), (*stream, ("255.255.255.255", closed))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with pytest.raises(connection.ConnectionFailed, match="refused"):
+        connection.Connection(("localhost", closed), client_id="test", timeout_s=5.0)

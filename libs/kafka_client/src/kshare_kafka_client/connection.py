@@ -149,7 +149,13 @@ class Connection:
 def _connected(address: tuple[str, int], timeout_s: float, tls: ssl.SSLContext | None) -> socket.socket:
     name = f"{address[0]}:{address[1]}"
     try:
-        plain = socket.create_connection(address, timeout=timeout_s)
+        plain = socket.create_connection(address, timeout=timeout_s, all_errors=True)
+    except ExceptionGroup as errors:
+        # Of a name with several addresses the broker has the one that refuses, not the one that this host has no route
+        # to, such as ::1 in a container.
+        told = next((each for each in errors.exceptions if isinstance(each, ConnectionRefusedError)), None)
+        error = told or errors.exceptions[-1]
+        raise ConnectionFailed(f"cannot connect to {name}: {error}") from error
     except (OSError, UnicodeError) as error:
         raise ConnectionFailed(f"cannot connect to {name}: {error}") from error
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
