@@ -1,13 +1,15 @@
 """A seed with the delivery history on, and whether what it tells agrees with what members and the network saw.
 
-What the history tells is replayed offset by offset. A loss of events is allowed only where a leader ended (after its
-newest event); what comes after one begins with `loaded`.
+What the history tells is replayed offset by offset, in the order that the contract gives its readers
+(`kshare_core.delivery_history`): by leader epoch, incarnation and sequence. A former leader's last events may be
+appended after the first ones of the next leader; those of one leader are in order in the topic too. A loss of events is
+allowed only where a leader ended (after its newest event); what comes after one begins with `loaded`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kshare_core.delivery_history import (
@@ -90,18 +92,34 @@ class _Replay:
 class HistoryRules:
     """Replays the records; `problems` are what is wrong with them, alone and beside the evidence."""
 
-    def __init__(self, run: HistoryRun, evidence: Evidence, *, may_lose: bool) -> None:
-        self._names = run.names
+    def __init__(
+        self, history: Sequence[HistoryRecord], names: Mapping[str, str], evidence: Evidence, *, may_lose: bool
+    ) -> None:
+        """`history` in the order of the topic; `names` of members, by their ids."""
+        self._names = names
         self._evidence = evidence
         self._may_lose = may_lose
         self._replays: dict[Place, _Replay] = {}
         self.acquired: set[tuple[RecordKey, str, int]] = set()
         self.problems: list[str] = []
         self.counts: dict[EventType, int] = {}
-        for record in run.records:
-            if record.topic == TOPIC:
-                self._read(record)
+        records = [record for record in history if record.topic == TOPIC]
+        self._check_order(records)
+        for record in sorted(records, key=lambda one: (one.leader_epoch, one.incarnation, one.sequence)):
+            self._read(record)
         self.problems.extend(self._missing())
+
+    def _check_order(self, records: Sequence[HistoryRecord]) -> None:
+        """In the topic, too, the events of one incarnation are in order; only what was there before comes again."""
+        ends: dict[tuple[str, int, int, int], int] = {}
+        seen: dict[tuple[tuple[str, int, int, int], int, int], None] = {}
+        for record in records:
+            source = (record.group, record.partition, record.leader, record.incarnation)
+            end = record.sequence + len(record.events)
+            if record.sequence < ends.get(source, 0) and (source, record.sequence, end) not in seen:
+                self.problems.append(f"{source}: {record} comes behind {ends[source]}")
+            seen[source, record.sequence, end] = None
+            ends[source] = max(ends.get(source, 0), end)
 
     def _read(self, record: HistoryRecord) -> None:
         place = (record.group, record.partition)
@@ -109,12 +127,6 @@ class HistoryRules:
         source = (record.leader, record.incarnation)
         expected = replay.next_sequence.get(source, 0)
         if record.sequence < expected:  # sent twice
-            if record.sequence + len(record.events) > expected:
-                self.problems.append(f"{place}: {record} overlaps what came before {expected}")
-            return
-        is_former = source in replay.next_sequence and source != replay.source and record.sequence == expected
-        if is_former and [event.event for event in record.events] == [EventType.UNLOADED]:
-            replay.next_sequence[source] = expected + 1  # it was cut off, and learns late that another one has it
             return
         is_new = source != replay.source or record.sequence > expected
         if record.sequence > expected and not self._may_lose:
@@ -232,4 +244,5 @@ def problems_of(run: HistoryRun, *, may_lose: bool) -> HistoryRules:
         log_starts=run.account.log_starts,
         committed_groups=run.plan.committed_groups,
     )
-    return HistoryRules(run, Evidence(run.cluster.history, expectations), may_lose=may_lose)
+    evidence = Evidence(run.cluster.history, expectations)
+    return HistoryRules(run.records, run.names, evidence, may_lose=may_lose)
