@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,16 @@ from support.simulation.cluster import EMBEDDED, KAFKA
 from support.simulation.faults import Fault, FaultKind, draw_faults
 from support.simulation.plan import DRAW_PLAN
 from support.simulation.scenario import SeedRun
-from support.simulation.swarm import FAULT_KINDS, FEATURES, draw_swarm_plan, fault_kinds_of, members_behaviour
+from support.simulation.swarm import (
+    BATCH_SPREADS_S,
+    BEHAVIOURS,
+    FAULT_KINDS,
+    FEATURES,
+    OFTEN,
+    draw_swarm_plan,
+    fault_kinds_of,
+    members_behaviour,
+)
 
 HOSTS = [
     f"{role}-{number}"
@@ -45,7 +55,11 @@ def test_seeds_differ_in_what_they_have(engine: str) -> None:
         assert 30 < sum(not plan.has(feature.name) for plan in plans) < 120, feature
     everything = [plan for plan in plans if not plan.features_off and not plan.fault_kinds_off]
     assert everything
-    assert everything[0] == DRAW_PLAN[engine](everything[0].seed)
+    whole = everything[0]
+    drawn = replace(DRAW_PLAN[engine](whole.seed), often=whole.often, batch_spread_s=whole.batch_spread_s)
+    assert whole == drawn
+    assert {plan.often for plan in plans} == {"", *BEHAVIOURS}
+    assert {plan.batch_spread_s for plan in plans} == {*BATCH_SPREADS_S}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -68,6 +82,14 @@ def test_a_plan_does_without_its_features() -> None:
         behaviour = members_behaviour(plan)
         assert plan.has("rejects") or behaviour.reject == 0
         assert not plan.has("rejects") or behaviour.reject > 0
+
+
+def test_what_a_seed_has_often_its_members_do_more_often() -> None:
+    plan = DRAW_PLAN[EMBEDDED](1)
+    usual, often = members_behaviour(plan), members_behaviour(replace(plan, often="late acknowledgements"))
+    assert often.late == OFTEN * usual.late and often.never == usual.never
+    for plan in [draw_swarm_plan(seed, EMBEDDED) for seed in range(200)]:
+        assert not plan.often or plan.has(plan.often)
 
 
 def test_a_fault_counts_as_met_where_it_acted() -> None:

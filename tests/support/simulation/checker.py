@@ -3,9 +3,9 @@
 Clients' knowledge is what counts: an acknowledgement is confirmed when its answer has arrived, a delivery may have
 happened at any time between its request and its answer. Every rule is only applied where the history proves a breach.
 
-Here are the rules of delivery; `rules.holders` has those of acquisition, `rules.stored_states` those of the share
-coordinators, `rules.logs` those of the logs, `rules.transactions` those of transactions,
-`rules.dead_letters` those of dead letters, `rules.committed_offsets` those of consumer groups.
+Here are the rules of delivery; `rules.holders` has those of acquisition, `rules.leases` those of leases and moves,
+`rules.stored_states` those of the share coordinators, `rules.logs` those of the logs, `rules.transactions` those of
+transactions, `rules.dead_letters` those of dead letters, `rules.committed_offsets` those of consumer groups.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from support.simulation.rules.acknowledgements import errors_took_no_effect, for
 from support.simulation.rules.committed_offsets import committed_offsets_survive
 from support.simulation.rules.dead_letters import dead_letters_are_what_was_given_up
 from support.simulation.rules.holders import HolderRules
+from support.simulation.rules.leases import nobody_serves_without_a_lease, nothing_is_served_after_its_handover
 from support.simulation.rules.liveness import something_is_delivered
 from support.simulation.rules.logs import (
     delivered_what_was_produced,
@@ -62,6 +63,8 @@ class Checker:
             self._accepted_once(),
             self._delivered_is_acquired(),
             HolderRules(evidence).violations(),
+            nobody_serves_without_a_lease(evidence),
+            nothing_is_served_after_its_handover(evidence),
             self._delivery_counts(),
             StoredStateRules(evidence).violations(),
             self._state_moves_forwards(),

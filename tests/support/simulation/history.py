@@ -163,6 +163,8 @@ class StateLoaded(NamedTuple):
     start_offset: int
     batches: tuple[tuple[int, int, int, int], ...]
     """First offset, last offset, delivery state, delivery count."""
+    share_coordinator: str = ""
+    """The life of the share coordinator that answers it."""
 
 
 class StateWriteArrived(NamedTuple):
@@ -265,6 +267,54 @@ class StateWritten(NamedTuple):
     call: int = 0
     share_coordinator: str = ""
     """The life of the share coordinator that confirms it."""
+    state_partition: int = -1
+    """-1: not known."""
+    arrived_at: float = -1.0
+
+
+class LeaseRenewed(NamedTuple):
+    """An answer of the coordinator reached a node. Its lease counts from `sent_at`, when the call was sent."""
+
+    time: float
+    node: str
+    """One life of a node."""
+    sent_at: float
+    lease_ms: int
+
+
+class StatesHandedOver(NamedTuple):
+    """A share coordinator sent rows of a state partition to its new owner, so that it knows of the move."""
+
+    time: float
+    share_coordinator: str
+    state_partition: int
+    owner_epoch: int
+
+
+class StateOwnersSeen(NamedTuple):
+    """A catalog that reached a share coordinator has these owner epochs, by state partition."""
+
+    time: float
+    share_coordinator: str
+    owner_epochs: tuple[tuple[int, int], ...]
+
+
+class LogHandedOver(NamedTuple):
+    """A leader sent rows of a fenced log to its next leader, so that it knows of the fence."""
+
+    time: float
+    leader: str
+    partition: int
+    move_epoch: int
+
+
+class LeaderEpochSeen(NamedTuple):
+    """A catalog that reached a leader names it the leader of the partition in another leader epoch than before."""
+
+    time: float
+    leader: str
+    partition: int
+    leader_epoch: int
 
 
 class ForgeryAnswered(NamedTuple):
@@ -339,6 +389,11 @@ Event = (
     | GatewaysSeen
     | PartitionTaken
     | StateWritten
+    | LeaseRenewed
+    | StatesHandedOver
+    | StateOwnersSeen
+    | LogHandedOver
+    | LeaderEpochSeen
     | ForgeryAnswered
     | CommitSent
     | CommitAnswered

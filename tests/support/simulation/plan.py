@@ -51,6 +51,10 @@ class Plan:
     """Names of `swarm.FEATURES` that the seed does without."""
     fault_kinds_off: tuple[str, ...] = ()
     """Names of `swarm.FAULT_KINDS` that the seed does without."""
+    often: str = ""
+    """The feature of `swarm.BEHAVIOURS` that members show much more often; empty: none."""
+    batch_spread_s: float = 0.0
+    """How long after each other an idempotent producer sends batches that are under way together, at most."""
     activities: tuple[str, ...] = ()
     """Which of ACTIVITIES there are beside producers and members."""
 
@@ -68,7 +72,8 @@ class Plan:
             f"within {self.transaction_timeout_ms} ms; read_committed: {', '.join(self.committed_groups) or 'none'}; "
             f"dead letters: {', '.join(self.dead_letter_groups) or 'none'}; "
             f"{'records are deleted; ' * self.deletes_records}{'little is retained; ' * self.retains_little}"
-            f"also {', '.join(self.activities) or 'nothing'}; "
+            f"also {', '.join(self.activities) or 'nothing'}; often {self.often or 'nothing'}; "
+            f"batches {self.batch_spread_s} s apart; "
             f"{self.fault_count} faults in {self.fault_seconds:.0f} s; "
             f"without the features {', '.join(self.features_off) or 'none'}; "
             f"without the faults {', '.join(self.fault_kinds_off) or 'none'}"

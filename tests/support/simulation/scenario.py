@@ -265,7 +265,8 @@ class SeedRun:
             batches = [batch for batch in self.script.work if batch.producer == name]
             number = name[1:]
             if batches[0].transaction == NO_TRANSACTION:
-                producer = Producer(self.cluster.log_client(f"producer-{number}"), TOPIC)
+                client = self.cluster.log_client(f"producer-{number}")
+                producer = Producer(client, TOPIC, spread_s=plan.batch_spread_s)
                 shares.append(producer.run_at(self._values_of(batches)))
                 continue
             transactional = TransactionalProducer(

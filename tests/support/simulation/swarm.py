@@ -21,6 +21,7 @@ from support.simulation.fault_kinds.clocks import CLOCK_KINDS
 from support.simulation.fault_kinds.etcd import ETCD_KINDS
 from support.simulation.fault_kinds.hosts import HOST_KINDS
 from support.simulation.fault_kinds.links import LINK_KINDS
+from support.simulation.fault_kinds.moves import MOVE_KINDS
 from support.simulation.faults import FaultKind
 from support.simulation.kafka_clients.member import Behaviour
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
@@ -32,6 +33,7 @@ FAULT_KINDS: tuple[FaultKind, ...] = (
     *CLOCK_KINDS,
     *DISK_KINDS,
     *ETCD_KINDS,
+    *MOVE_KINDS,
 )
 """Every kind of fault, under one name each."""
 
@@ -106,23 +108,32 @@ FEATURES: tuple[Feature, ...] = (
 )
 
 
+BEHAVIOURS = {
+    "releases": "release",
+    "rejects": "reject",
+    "mixed acknowledgements": "mixed",
+    "late acknowledgements": "late",
+    "missing acknowledgements": "never",
+    "deferred acknowledgements": "deferred",
+    "separate acknowledgements": "separate",
+    "renewals": "renew",
+    "wrong session epochs": "wrong_epoch",
+}
+"""Features that are probabilities of `Behaviour`."""
+BATCH_SPREADS_S = (0.0, 0.0, 0.05, 0.5)
+"""Two batches that reach a leader together fail or succeed together; with a pause, the second may succeed alone."""
+OFTEN = 5
+"""So many times as often does a behaviour occur that its plan has often."""
+
+
 def members_behaviour(plan: Plan) -> Behaviour:
     """How the members of this plan treat records."""
     behaviour = Behaviour(lock_duration_s=plan.lock_duration_ms / 1000, max_wait_ms=plan.max_wait_ms)
-    features = {
-        "releases": "release",
-        "rejects": "reject",
-        "mixed acknowledgements": "mixed",
-        "late acknowledgements": "late",
-        "missing acknowledgements": "never",
-        "deferred acknowledgements": "deferred",
-        "separate acknowledgements": "separate",
-        "renewals": "renew",
-        "wrong session epochs": "wrong_epoch",
-    }
-    for feature, probability in features.items():
+    for feature, probability in BEHAVIOURS.items():
         if not plan.has(feature):
             setattr(behaviour, probability, 0.0)
+        elif feature == plan.often:
+            setattr(behaviour, probability, min(1.0, OFTEN * getattr(behaviour, probability)))
     return behaviour
 
 
@@ -130,6 +141,13 @@ def fault_kinds_of(plan: Plan) -> list[FaultKind]:
     """The kinds of fault that are drawn for this plan."""
     engine = plan.shape.engine
     return [kind for kind in FAULT_KINDS if engine in kind.engines and kind.name not in plan.fault_kinds_off]
+
+
+def _draw_often(seed: int, features_off: Sequence[str]) -> str:
+    """One behaviour in every other seed: what is seldom everywhere hardly ever meets what is seldom, too."""
+    draw = random.Random(f"{seed}/often")
+    often = draw.choice(list(BEHAVIOURS))
+    return often if draw.random() < 0.5 and often not in features_off else ""
 
 
 def draw_swarm_plan(seed: int, engine: str) -> Plan:
@@ -142,8 +160,11 @@ def draw_swarm_plan(seed: int, engine: str) -> Plan:
     without = [feature for feature in features if draw.random() >= share_of_features]
     for feature in without:
         plan = feature.without(plan)
+    features_off = tuple(feature.name for feature in without)
     return replace(
         plan,
-        features_off=tuple(feature.name for feature in without),
+        often=_draw_often(seed, features_off),
+        batch_spread_s=random.Random(f"{seed}/batch spread").choice(BATCH_SPREADS_S),
+        features_off=features_off,
         fault_kinds_off=tuple(name for name in kinds if draw.random() >= share_of_kinds),
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from kshare_core.identifiers import SharePartitionKey, state_partition_of
 from kshare_core.states import AcknowledgeType
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import (
@@ -24,6 +25,8 @@ from kshare_rpc.generated.methods import (
     RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
+    TRANSFER_PARTITION,
+    TRANSFER_STATE_PARTITION,
     WATCH_CATALOG,
     WRITE_SHARE_GROUP_STATE,
 )
@@ -35,15 +38,23 @@ from support.simulation.history import (
     Event,
     FaultEvent,
     GatewaysSeen,
+    LeaderEpochSeen,
+    LeaseRenewed,
+    LogHandedOver,
     PartitionTaken,
     SessionReleased,
     StateLoaded,
+    StateOwnersSeen,
+    StatesHandedOver,
     StateWriteArrived,
     StateWriteUnconfirmed,
     StateWritten,
 )
 from support.simulation.loop import VirtualLoop
 from support.simulation.network import SimulatedCall, SimulatedFabric
+
+WITH_LEASES = ("leader", "share-coordinator")
+"""Roles that serve only while their leases last."""
 
 Batches = tuple[tuple[int, int, int, int], ...]
 _RENEW = bytes([AcknowledgeType.RENEW])
@@ -84,6 +95,9 @@ class ClusterTap:
         """Ids of the topics of which a share-partition was loaded."""
         self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
         """By leader and partition: the epoch in the newest catalog that reached it."""
+        self._lease_ms: dict[str, int] = {}
+        """By one life of a node."""
+        self._state_partition_count = 0
         fabric.call_taps.append(self._seen)
         fabric.answer_taps.append(self._delivered)
         fabric.end_taps.append(self._failed)
@@ -117,10 +131,30 @@ class ClusterTap:
         self._add(FaultEvent(self._loop.now_s, "sees other nodes", (call.source.host,), ""))
 
     def _delivered(self, call: SimulatedCall, response: bytes) -> None:
-        """A leader knows a catalog when its answer arrives, which may be long after it was given."""
-        if call.method != WATCH_CATALOG or not call.source.host.startswith("leader"):
+        """A node knows a catalog when its answer arrives, which may be long after it was given."""
+        if call.method not in (WATCH_CATALOG, REGISTER_NODE) or not call.source.host.startswith(WITH_LEASES):
             return
         answer: Any = call.method.response_type.FromString(response)
+        if answer.error_code:
+            return
+        self._lease_renewed(call, answer)
+        if call.method == REGISTER_NODE:
+            return
+        if call.source.host.startswith("share-coordinator") and answer.state_partition_owners:
+            epochs = tuple((owner.state_partition, owner.owner_epoch) for owner in answer.state_partition_owners)
+            self._state_partition_count = answer.state_partition_count
+            self._add(StateOwnersSeen(self._loop.now_s, repr(call.source), epochs))
+        elif call.source.host.startswith("leader"):
+            self._catalog_of_leader(call, answer)
+
+    def _lease_renewed(self, call: SimulatedCall, answer: Any) -> None:
+        """Where a node stands still, it learns later of what is noted here, and its lease does not last longer."""
+        node = repr(call.source)
+        if call.method == REGISTER_NODE:
+            self._lease_ms[node] = answer.lease_ms
+        self._add(LeaseRenewed(self._loop.now_s, node, call.sent_at, self._lease_ms.get(node, 0)))
+
+    def _catalog_of_leader(self, call: SimulatedCall, answer: Any) -> None:
         if answer.nodes_changed:
             gateways = tuple(
                 f"{node.node_id} {node.incarnation}"
@@ -141,6 +175,7 @@ class ClusterTap:
                 before, now = self._leader_epochs.get(place), partition.leader_epoch
                 self._leader_epochs[place] = now
                 if before not in (None, now) and topic.topic_id in self._shared_topics:
+                    self._add(LeaderEpochSeen(self._loop.now_s, place[0], partition.partition, now))
                     text = f"its leader epoch became {now}"
                     self._add(PartitionTaken(self._loop.now_s, place[0], "", partition.partition, text))
 
@@ -155,7 +190,23 @@ class ClusterTap:
             for partition in topic.partitions:
                 self._add(PartitionTaken(self._loop.now_s, "", "", partition, "its move is cancelled"))
 
+    def _log_sent(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        if request.is_fenced and not answer.error_code and request.topic_id in self._shared_topics:
+            self._add(LogHandedOver(self._loop.now_s, repr(call.executor), request.partition, request.move_epoch))
+
     # Share-partition state
+
+    def _states_sent(self, call: SimulatedCall, request: Any, answer: Any) -> None:
+        if not answer.error_code:
+            self._add(
+                StatesHandedOver(self._loop.now_s, repr(call.executor), request.state_partition, request.owner_epoch)
+            )
+
+    def _state_partition_of(self, group: str, asked: Any) -> int:
+        if not self._state_partition_count:
+            return -1
+        key = SharePartitionKey(group, asked.topic_id, asked.partition)
+        return state_partition_of(key, self._state_partition_count)
 
     def _state_loaded(self, call: SimulatedCall, request: Any, answer: Any) -> None:
         for asked, result in zip(request.partitions, answer.results, strict=True):
@@ -174,6 +225,7 @@ class ClusterTap:
                     result.state_epoch,
                     result.start_offset,
                     _batches(result),
+                    repr(call.executor),
                 )
             )
 
@@ -214,6 +266,8 @@ class ClusterTap:
                     _batches(asked),
                     number,
                     repr(call.executor),
+                    self._state_partition_of(group, asked),
+                    call.arrived_at,
                 )
             )
 
@@ -312,6 +366,8 @@ class ClusterTap:
         WATCH_CATALOG: (None, _watched),
         ADVANCE_PARTITION_MOVE: (_move_advanced, None),
         MOVE_PARTITIONS: (_move_cancelled, None),
+        TRANSFER_PARTITION: (None, _log_sent),
+        TRANSFER_STATE_PARTITION: (None, _states_sent),
         READ_SHARE_GROUP_STATE: (None, _state_loaded),
         WRITE_SHARE_GROUP_STATE: (_state_write_arrived, _state_written),
         INITIALIZE_SHARE_GROUP_STATE: (None, _state_written),

@@ -48,7 +48,9 @@ class _Batch:
 class Producer:
     """Produces to partitions of one topic; every record of `work` is confirmed when `run` returns."""
 
-    def __init__(self, client: ClusterClient, topic: str) -> None:
+    def __init__(self, client: ClusterClient, topic: str, *, spread_s: float = 0.0) -> None:
+        """Batches that are under way together are sent at most `spread_s` one after the other."""
+        self._spread_s = spread_s
         self._client = client
         self._topic = topic
         self._producer_id = -1
@@ -118,7 +120,10 @@ class Producer:
         except ConnectionLost:
             return set()
         address = metadata.leaders[partition]
-        sends = [self._send(connection, address, partition, batch) for batch in window]
+        sends, delay_s = [], 0.0
+        for batch in window:
+            sends.append(self._send(connection, address, partition, batch, delay_s))
+            delay_s += self._spread_s * self._client.random.random() if self._spread_s else 0.0
         codes = await asyncio.gather(*sends)
         confirmed: set[int] = set()
         for batch, code in zip(window, codes, strict=True):
@@ -130,9 +135,13 @@ class Producer:
                 self._client.bug(f"{ErrorCode(code).name} for {partition}/{batch}")
         return confirmed
 
-    async def _send(self, connection: ClientConnection, address: str, partition: int, batch: _Batch) -> int | None:
+    async def _send(
+        self, connection: ClientConnection, address: str, partition: int, batch: _Batch, delay_s: float
+    ) -> int | None:
         """The error code of the answer, None where there was no answer."""
         client = self._client
+        if delay_s:
+            await asyncio.sleep(delay_s)
         records = build_batch(
             batch.values,
             producer_id=self._producer_id,

@@ -9,9 +9,16 @@ import argparse
 import sys
 import time
 
-from support.simulation.mutations.catalogue import PLANTED
+from support.simulation.cluster import EMBEDDED
+from support.simulation.mutations.catalogue import BY_NAME, PLANTED
 from support.simulation.mutations.search import search_all
 from support.simulation.runner import be_quiet
+
+
+def _seeds_of(name: str) -> str:
+    """What the seeds of a bug have beside what they draw."""
+    bug = BY_NAME[name]
+    return ", ".join(text for text in (bug.engine if bug.engine != EMBEDDED else "", bug.focus.text) if text)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,13 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     started = time.monotonic()
     missed = []
-    print("| feature | planted bug | found by seed | rule |\n| --- | --- | --- | --- |", flush=True)
+    print("| feature | planted bug | seeds have | found by seed | rule |\n| --- | --- | --- | --- | --- |", flush=True)
     for found in search_all(names, seeds, options.processes):
         if found.seed is None:
             missed.append(found.name)
-            print(f"| {features[found.name]} | {found.name} | **none** | only: {', '.join(found.others)} |", flush=True)
-        else:
-            print(f"| {features[found.name]} | {found.name} | {found.seed} | {found.rule} |", flush=True)
+        seed = "**none**" if found.seed is None else str(found.seed)
+        rule = f"only: {', '.join(found.others)}" if found.seed is None else found.rule
+        print(f"| {features[found.name]} | {found.name} | {_seeds_of(found.name)} | {seed} | {rule} |", flush=True)
     spent_s = time.monotonic() - started
     print(
         f"\n{len(names) - len(missed)} of {len(names)} planted bugs found, within {len(seeds)} seeds, {spent_s:.0f} s"

@@ -17,6 +17,7 @@ from kshare_leader.machine.transitions import Event
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
 from kshare_rpc.network import Handler, Payload
+from support.simulation.mutations.focus import Focus, all_with_dead_letters, often, only_faults
 from support.simulation.mutations.mutation import Patch, at_role, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -86,6 +87,14 @@ PLANTED = (
         name="a repeated request appends its dead letters again",
         mutation=planted(Patch(AppendedOffsets, "appended", _know_no_source)),
         rules=("two dead letters of one record",),
+        focus=Focus(
+            "all groups have dead letters, rejects often, crashes and faults of links",
+            (
+                all_with_dead_letters,
+                often("rejects"),
+                only_faults("crash", "drops", "cut", "slow-link", "power-loss", "crash-between-writes"),
+            ),
+        ),
         seed=None,
     ),
     PlantedBug(

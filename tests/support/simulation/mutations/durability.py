@@ -12,8 +12,16 @@ from kshare_rpc.generated.methods import WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed, Method, Payload
 from kshare_share_coordinator.machine.share_group_offset import Record
 from kshare_share_coordinator.state_store import StateStore
+from support.simulation.mutations.focus import (
+    Focus,
+    coordinator_with_a_disk,
+    only_faults,
+    with_activities,
+    with_transactions,
+)
 from support.simulation.mutations.mutation import Call, Mutation, Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS
 
 
 def _believe_writes_at_once(call: Call) -> Call:
@@ -60,6 +68,7 @@ PLANTED = (
         name="a write of share-partition state is answered before its sync",
         mutation=planted(Patch(StateStore, "begin_append", _answer_before_the_sync)),
         rules=("a confirmed state was not stored", "delivered after its confirmation", "delivery count forgotten"),
+        focus=Focus("power fails, disks are slow", (only_faults("power-cut", "power-loss", "slow-disk", "hung-disk"),)),
         seed=None,
     ),
     PlantedBug(
@@ -89,7 +98,23 @@ PLANTED = (
     PlantedBug(
         name="the disk of the coordinator says that writes are durable before they are",
         mutation=lambda: Mutation(unsynced_roles=("coordinator",)),
-        rules=("a group epoch went back", "committed, and yet aborted", "half of a transaction"),
+        rules=(
+            "committed, and yet aborted",
+            "half of a transaction",
+            "a commit was lost",
+            "administration was lost",
+            "two leaders",
+            "a bug came to light",
+        ),
+        focus=Focus(
+            "one coordinator with a disk, transactions, consumer groups, administration, power fails",
+            (
+                coordinator_with_a_disk,
+                with_transactions,
+                with_activities(CONSUMER_GROUPS, ADMINISTRATION),
+                only_faults("power-loss", "crash"),
+            ),
+        ),
         seed=None,
     ),
     PlantedBug(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kshare_coordinator.metadata.etcd.port import Compare, Delete, Put, TransactionAnswer
 from kshare_coordinator.metadata.ownership import Ownership
+from support.simulation.mutations.focus import Focus, on_etcd, only_faults
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -30,7 +31,19 @@ PLANTED = (
     PlantedBug(
         name="a coordinator writes to metadata that it does not own",
         mutation=planted(Patch(Ownership, "transact", _compare_nothing)),
-        rules=("a bug came to light", "two leaders", "state went back"),
+        rules=(
+            "a bug came to light",
+            "two leaders",
+            "state went back",
+            "a commit was lost",
+            "administration was lost",
+            "committed, and yet aborted",
+            "half of a transaction",
+        ),
+        focus=Focus(
+            "three coordinators on etcd, which stand still or are cut off",
+            (on_etcd, only_faults("pause", "isolate", "etcd-pause", "etcd-cut", "etcd-late-writes")),
+        ),
         seed=None,
     ),
 )

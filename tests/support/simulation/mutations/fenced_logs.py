@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from kshare_upstream.fenced_log.owner import FencedLog
 from support.simulation.cluster import KAFKA
+from support.simulation.mutations.focus import Focus, at_least, only_faults
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -24,6 +25,10 @@ PLANTED = (
         name="the owner of a fenced log confirms without the position check",
         mutation=planted(Patch(FencedLog, "_check_position", _believe_position)),
         rules=("confirmed, and it does not count",),
+        focus=Focus(
+            "owners are replaced while they write",
+            (at_least(coordinators=2, share_coordinators=2, brokers=3), only_faults("stale-owner")),
+        ),
         seed=None,
         engine=KAFKA,
     ),

@@ -8,6 +8,7 @@ from kshare_coordinator.machine.catalog import nodes
 from kshare_leader.node import LeaderNode
 from kshare_share_coordinator.machine.operations import Result
 from kshare_share_coordinator.ownership import Ownership
+from support.simulation.mutations.focus import Focus, only_faults
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -39,17 +40,21 @@ def _same_epoch(next_epoch: Callable[..., int]) -> Callable[..., int]:
     return changed
 
 
+CUT_OFF = Focus("nodes stand still or are cut off", (only_faults("pause", "isolate", "partition", "one-way"),))
+
 PLANTED = (
     PlantedBug(
         name="a leader serves on after its lease",
         mutation=planted(Patch(LeaderNode, "_has_lease", _always_leased)),
-        rules=("acquired by a former leader", "two leaders", "produced and confirmed, but lost"),
+        rules=("served after its lease", "acquired by a former leader"),
+        focus=CUT_OFF,
         seed=None,
     ),
     PlantedBug(
         name="a share coordinator serves on after its lease",
         mutation=planted(Patch(Ownership, "lease_refusal", _never_refuse)),
-        rules=("a confirmed state was not stored", "state went back", "a write of an older leader epoch was stored"),
+        rules=("served after its lease",),
+        focus=CUT_OFF,
         seed=None,
     ),
     PlantedBug(

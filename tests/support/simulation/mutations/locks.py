@@ -15,6 +15,7 @@ from kshare_leader.machine.share_partition import SharePartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DROP_SHARE_PARTITIONS, RELEASE_SHARE_SESSION, SHARE_FETCH
 from kshare_rpc.network import Handler, Method, Payload
+from support.simulation.mutations.focus import Focus, at_least, often
 from support.simulation.mutations.mutation import Mutation, Patch, WrapHandler, at_role, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -164,7 +165,8 @@ PLANTED = (
     PlantedBug(
         name="an acknowledgement of an older acquisition counts for a newer one",
         mutation=planted(Patch(share_partition, "not_held", _any_fetch)),
-        rules=("acknowledged without holding it",),
+        rules=("acknowledged without holding it", "delivered after its confirmation"),
+        focus=Focus("two leaders, late acknowledgements often", (at_least(leaders=2), often("late acknowledgements"))),
         seed=None,
     ),
     PlantedBug(

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
+from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.share.directory import SharePartitionDirectory
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_share_coordinator.machine.operations import Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.ownership import Ownership
+from support.simulation.mutations.focus import Focus, at_least, only_faults, with_activities
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.plan import MOVES
 
+Partition = coordinator_pb2.Topic.Partition
 Forget = Callable[[ShareCoordinatorMachine, Callable[[SharePartitionKey], bool]], None]
 Refusal = Callable[[Ownership, int, SharePartitionKey | None], Result | None]
 
@@ -37,7 +42,16 @@ def _serve_while_moving(refusal: Refusal) -> Refusal:
     return changed
 
 
-def _serve_fenced(check: Callable[[SharePartitionDirectory, TopicPartition], int]) -> Callable[..., int]:
+def _keep_open(serves: Callable[[PartitionLogs, Partition], bool]) -> Callable[[PartitionLogs, Partition], bool]:
+    """The log of a fenced partition stays open while its rest is copied to another leader."""
+
+    def changed(logs: PartitionLogs, partition: Partition) -> bool:
+        return partition.leader_node_id == logs._node_id
+
+    return changed
+
+
+def _lead_fenced(check: Callable[[SharePartitionDirectory, TopicPartition], int]) -> Callable[..., int]:
     """A leader acquires records of a partition whose log is being copied to another leader."""
 
     def changed(directory: SharePartitionDirectory, key: TopicPartition) -> int:
@@ -51,9 +65,16 @@ def _serve_fenced(check: Callable[[SharePartitionDirectory, TopicPartition], int
 
 PLANTED = (
     PlantedBug(
-        name="a leader gives out records of a partition that moves away",
-        mutation=planted(Patch(SharePartitionDirectory, "check_leadership", _serve_fenced)),
-        rules=("two leaders", "acquired by a former leader"),
+        name="a leader serves a partition on while its log moves away",
+        mutation=planted(
+            Patch(SharePartitionDirectory, "check_leadership", _lead_fenced),
+            Patch(PartitionLogs, "_serves", _keep_open),
+        ),
+        rules=("acquired after its handover", "acquired by a former leader", "produced and confirmed, but lost"),
+        focus=Focus(
+            "two leaders, moves of partitions, slow links",
+            (at_least(leaders=2, gateways=2), with_activities(MOVES), only_faults("slow-link", "slow-host")),
+        ),
         seed=None,
     ),
     PlantedBug(
@@ -65,7 +86,11 @@ PLANTED = (
     PlantedBug(
         name="the former owner of a state partition takes writes while it moves",
         mutation=planted(Patch(Ownership, "_refusal_of_place", _serve_while_moving)),
-        rules=("a confirmed state was not stored",),
+        rules=("written after its handover", "a confirmed state was not stored"),
+        focus=Focus(
+            "two share coordinators, slow drains",
+            (at_least(share_coordinators=2), only_faults("slow-drain", "slow-link")),
+        ),
         seed=None,
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from support.simulation.cluster import EMBEDDED
+from support.simulation.mutations.focus import ALL_SEEDS, Focus
 from support.simulation.mutations.mutation import Mutation
 
 
@@ -22,3 +23,5 @@ class PlantedBug:
     seed: int | None
     """The first seed that finds it, which changes with the code; None: none of the first ones does."""
     engine: str = EMBEDDED
+    focus: Focus = ALL_SEEDS
+    """What all of its seeds have; without a text they are the swarm's own."""

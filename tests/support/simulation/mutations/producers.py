@@ -11,8 +11,10 @@ from kshare_leader.log.producers.state import ProducerState
 from kshare_leader.log.producers.verifications import Verification
 from kshare_runtime.ports import Write
 from kshare_wire.record_batches import BatchHeader
+from support.simulation.mutations.focus import Focus, at_least, batches_apart, only_faults, with_activities
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.plan import MOVES
 
 FindDuplicate = Callable[[ProducerEntry | None, BatchHeader], SentBatch | None]
 CheckProducer = Callable[[ProducerEntry | None, BatchHeader, Verification | None], None]
@@ -57,7 +59,16 @@ PLANTED = (
     PlantedBug(
         name="batches of a producer are appended in any order",
         mutation=planted(Patch(state, "check_producer", _any_sequence)),
-        rules=("out of order in the log",),
+        rules=("out of order in the log", "twice in the log"),
+        focus=Focus(
+            "batches half a second apart, moves, disks and links that fail",
+            (
+                batches_apart,
+                at_least(leaders=2),
+                with_activities(MOVES),
+                only_faults("disk-failure", "full-disk", "drops", "cut", "slow-link"),
+            ),
+        ),
         seed=None,
     ),
     PlantedBug(

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.mutations.planted_bug import PlantedBug
 from support.simulation.runner import be_quiet
-from support.simulation.scenario import run_seed
+from support.simulation.scenario import SeedRun
+from support.simulation.swarm import draw_swarm_plan
 
 
 class Found(NamedTuple):
@@ -28,11 +29,12 @@ class Found(NamedTuple):
 
 
 def search(bug: PlantedBug, seeds: Sequence[int]) -> Found:
-    """Runs seeds with the bug until one finds it."""
+    """Runs seeds with the bug, and with what its focus gives them, until one finds it."""
     others: dict[str, None] = {}
     started = time.process_time()
     for seed in seeds:
-        outcome = run_seed(seed, bug.mutation(), engine=bug.engine)
+        plan = bug.focus.on(draw_swarm_plan(seed, bug.engine))
+        outcome = SeedRun(plan, bug.mutation()).run()
         for violation in outcome.violations:
             if violation.rule in bug.rules:
                 spent = time.process_time() - started

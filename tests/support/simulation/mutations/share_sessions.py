@@ -9,6 +9,7 @@ from kshare_gateway.share.sessions import ListedPartition, ShareSession, ShareSe
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.share.pending_writes import Stored
 from kshare_leader.share.served_partition import ServedPartition
+from support.simulation.mutations.focus import Focus, often, only_faults
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -81,12 +82,23 @@ PLANTED = (
         name="the late end of a session releases what the newer one holds",
         mutation=planted(Patch(ServedPartition, "release_until", _release_newer_sessions)),
         rules=("two holders", "acknowledgement refused without a reason"),
+        focus=Focus(
+            "faults of links and connections, missing acknowledgements often",
+            (
+                only_faults("cut-clients", "drops", "cut", "slow-link", "slow-host", "one-way"),
+                often("missing acknowledgements"),
+            ),
+        ),
         seed=None,
     ),
     PlantedBug(
         name="a lost answer takes back the records of earlier fetches too",
         mutation=planted(Patch(ServedPartition, "take_back", _take_back_more)),
         rules=("two holders", "delivery count does not grow", "acknowledgement refused without a reason"),
+        focus=Focus(
+            "streams are cut, deferred acknowledgements often",
+            (only_faults("cut", "drops", "slow-link"), often("deferred acknowledgements")),
+        ),
         seed=None,
     ),
 )

@@ -19,6 +19,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import WATCH_CATALOG, WRITE_TXN_MARKERS
 from kshare_rpc.network import Method, Payload
 from kshare_runtime.ports import Write
+from support.simulation.mutations.focus import Focus, with_configs, with_transactions
 from support.simulation.mutations.mutation import Call, Mutation, Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -148,6 +149,10 @@ PLANTED = (
             Patch(state, "check_epoch", _fence_no_producer), Patch(entries, "check_epoch", _fence_no_producer)
         ),
         rules=("a fenced producer was not refused", "a bug came to light"),
+        focus=Focus(
+            "transactions, whose partitions leaders do not verify at the coordinator",
+            (with_transactions, with_configs(transaction_partition_verification_enable="false")),
+        ),
         seed=None,
     ),
     PlantedBug(
