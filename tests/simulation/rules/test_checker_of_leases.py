@@ -76,7 +76,7 @@ def test_a_leader_acquires_nothing_after_its_lease() -> None:
 
 def test_a_lease_ends_by_the_clock_of_its_node() -> None:
     clock = MonotonicClock()
-    clock.set_rate(0.0, 1.05)
+    clock.set_rate(1.05, 0.0)
     renewed, arrived_s = LeaseRenewed(1.0, LEADER, 0.0, LEASE_MS), HELD_UNTIL_S - 0.1
     rule = nobody_serves_without_a_lease
     assert broken(rule, renewed, acquired(arrived_s), clocks={"leader-1": clock}) == ["served after its lease"]

@@ -3,7 +3,8 @@
 `unavailable` is a network that is cut, for calls and watches. `delay_ms` is how long each way of each call takes.
 `watch_delay_ms` says by the start of its range how much later a watch tells what happened. `lose_answers`,
 `lose_requests` and `apply_late`: the next transactions, or the next that put a key, are done but not answered, not done
-at all, or done some time after their caller was told that there is no answer.
+at all, or done some time after their caller was told that there is no answer. `full` is a link that lets nothing
+through to the server: what is asked meanwhile arrives at its end, in order, also where its caller has given up.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from kshare_coordinator.metadata.etcd.port import (
 
 Answer = TypeVar("Answer")
 
+PATIENCE_S = 2.0
+"""How long a caller waits for an answer while the link is full."""
+
 
 class _Fault(Enum):
     LOST_ANSWER = auto()
@@ -42,7 +46,9 @@ class FaultyEtcd:
         self._etcd = etcd
         self._faults: list[tuple[_Fault, int, bytes | None]] = []
         self._cut = asyncio.Event()
-        self._late: list[asyncio.Task[None]] = []
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._late: list[asyncio.Future[Any]] = []
         self.delay_ms: Callable[[], int] = lambda: 0
         self.watch_delay_ms: Callable[[bytes], int] = lambda _: 0
         self.transactions = 0
@@ -58,6 +64,17 @@ class FaultyEtcd:
             self._cut.set()
         else:
             self._cut.clear()
+
+    @property
+    def full(self) -> bool:
+        return not self._has_room.is_set()
+
+    @full.setter
+    def full(self, value: bool) -> None:
+        if value:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
 
     def lose_answers(self, count: int) -> None:
         self._faults.extend([(_Fault.LOST_ANSWER, 0, None)] * count)
@@ -159,7 +176,20 @@ class FaultyEtcd:
         self._check()
         await asyncio.sleep(self.delay_ms() / 1000)
         self._check()
-        answer = await action()
+        answer = await (self._arrive_late(action) if self.full else action())
         await asyncio.sleep(self.delay_ms() / 1000)
         self._check()
         return answer
+
+    async def _arrive_late(self, action: Callable[[], Awaitable[Answer]]) -> Answer:
+        async def arrive() -> Answer:
+            await self._has_room.wait()  # wakes those that wait in their order
+            return await action()
+
+        arriving = asyncio.ensure_future(arrive())
+        self._late.append(arriving)
+        await asyncio.wait([arriving], timeout=PATIENCE_S)
+        if arriving.done():
+            return arriving.result()
+        arriving.add_done_callback(lambda late: None if late.cancelled() else late.exception())
+        raise EtcdUnavailable("the link to etcd is full")

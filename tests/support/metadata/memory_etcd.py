@@ -109,6 +109,8 @@ class MemoryEtcd:
         self.revision = 1
         """Of the newest change."""
         self.compacted_revision = 0
+        self.replaced: list[tuple[bytes, int]] = []
+        """Keys that were put while they had another value, with the revisions of these changes."""
 
     def client(self, *, time_limit_ms: int = TIME_LIMIT_MS) -> MemoryEtcdClient:
         return MemoryEtcdClient(self, time_limit_ms)
@@ -309,6 +311,8 @@ class MemoryEtcd:
             insort(self._names, put.key)
         former = key.newest()
         self._unbind(former)
+        if former is not None and former.value != put.value:
+            self.replaced.append((put.key, revision))
         pair = KeyValue(
             key=put.key,
             value=put.value,

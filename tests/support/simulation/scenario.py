@@ -34,6 +34,7 @@ from support.simulation.loop import Deadlock, Incarnation, LimitReached, Virtual
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
 from support.simulation.plan import STALLS, Plan, dead_letter_topic
+from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
 from support.simulation.seeds.coverage import FAULTS, Counts, Item, watched_machines
@@ -150,6 +151,7 @@ class SeedRun:
         violations.extend(account.late)
         violations.extend(Violation("a bug came to light", text) for text in self.cluster.problems()[:5])
         violations.extend(self.check_confirmations())
+        violations.extend(islice(journals_are_written_once(self.cluster.etcd.replaced), VIOLATIONS_SHOWN))
         if account.logs:
             expectations = Expectations(
                 groups=plan.groups,
@@ -360,6 +362,9 @@ class SeedRun:
                     ends[index] = contents.end_offset
                     account.earlier_logs.setdefault(index, contents.records)
                 start_offset = await self._start_offset(metadata, group, index)
+                if start_offset is not None and start_offset > ends[index]:
+                    # A transaction has ended since, and its marker is behind the end that was read.
+                    ends[index] = (await admin.read_whole_log(TOPIC, index)).end_offset
                 waiting[group, index] = f"starts at {start_offset}, the log ends at {ends[index]}"
                 if start_offset == ends[index]:
                     del waiting[group, index]

@@ -55,6 +55,18 @@ async def _cut(injector: FaultInjector, fault: Fault) -> None:
             way.unavailable = False
 
 
+async def _fill(injector: FaultInjector, fault: Fault) -> None:
+    """As with `full-link`: what is asked meanwhile arrives late, also after the coordinator's lease."""
+    ways = _ways(injector, fault)
+    for way in ways:
+        way.full = True
+    try:
+        await asyncio.sleep(fault.strength)
+    finally:
+        for way in ways:
+            way.full = False
+
+
 async def _lose_answers(injector: FaultInjector, fault: Fault) -> None:
     for way in _ways(injector, fault):
         way.lose_answers(int(fault.strength))
@@ -79,6 +91,7 @@ ETCD_KINDS: tuple[FaultKind, ...] = tuple(
         ("etcd-pause", no_host, _pause, LENGTHS_S),
         ("etcd-restart", no_host, _restart, (0.0,)),
         ("etcd-cut", one_of("coordinator"), _cut, LENGTHS_S),
+        ("etcd-full-link", one_of("coordinator"), _fill, LENGTHS_S),
         ("etcd-lost-answers", one_of("coordinator"), _lose_answers, COUNTS),
         ("etcd-lost-requests", one_of("coordinator"), _lose_requests, COUNTS),
         ("etcd-late-writes", one_of("coordinator"), _apply_late, COUNTS),

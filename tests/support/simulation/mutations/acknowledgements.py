@@ -57,7 +57,7 @@ PLANTED = (
         name="the leader forgets acknowledgements that it confirmed",
         mutation=at_role("leader", SHARE_ACKNOWLEDGE, _drop_acknowledgements),
         rules=("delivered after its confirmation", "delivery count forgotten"),
-        seed=2,
+        seed=1,
     ),
     PlantedBug(
         name="acknowledgements of what is held are refused",

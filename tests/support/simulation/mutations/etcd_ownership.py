@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kshare_coordinator.metadata.etcd.port import Compare, Delete, Put, TransactionAnswer
 from kshare_coordinator.metadata.ownership import Ownership
-from support.simulation.mutations.focus import Focus, on_etcd, only_faults
+from support.simulation.mutations.focus import Focus, on_etcd, only_faults, with_activities, with_transactions
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS
 
 Transact = Callable[..., Awaitable[TransactionAnswer]]
 
@@ -32,6 +33,7 @@ PLANTED = (
         name="a coordinator writes to metadata that it does not own",
         mutation=planted(Patch(Ownership, "transact", _compare_nothing)),
         rules=(
+            "an entry of the metadata was overwritten",
             "a bug came to light",
             "two leaders",
             "state went back",
@@ -41,9 +43,14 @@ PLANTED = (
             "half of a transaction",
         ),
         focus=Focus(
-            "three coordinators on etcd, which stand still or are cut off",
-            (on_etcd, only_faults("pause", "isolate", "etcd-pause", "etcd-cut", "etcd-late-writes")),
+            "three coordinators on etcd, full links to it, transactions, consumer groups, administration",
+            (
+                on_etcd,
+                with_transactions,
+                with_activities(CONSUMER_GROUPS, ADMINISTRATION),
+                only_faults("etcd-full-link", "pause", "crash"),
+            ),
         ),
-        seed=None,
+        seed=2,
     ),
 )

@@ -33,10 +33,10 @@ ALL_SEEDS = Focus("", ())
 """What the swarm draws, and nothing else."""
 
 
-def only_faults(*names: str) -> Change:
-    """As many faults as a seed has at most, all of these kinds."""
+def only_faults(*names: str, count: int = FOCUSED_FAULTS) -> Change:
+    """By default as many faults as a seed has at most, all of these kinds."""
     others = tuple(kind.name for kind in FAULT_KINDS if kind.name not in names)
-    return lambda plan: replace(plan, fault_kinds_off=others, fault_count=FOCUSED_FAULTS, fault_seconds=60.0)
+    return lambda plan: replace(plan, fault_kinds_off=others, fault_count=count, fault_seconds=60.0)
 
 
 def with_features(*names: str) -> Change:
@@ -83,9 +83,16 @@ def all_with_dead_letters(plan: Plan) -> Plan:
     return replace(plan, dead_letter_groups=plan.groups)
 
 
+def fewest_nodes(plan: Plan) -> Plan:
+    """One of each role, so that faults hit what the bug is in."""
+    shape = replace(plan.shape, coordinators=1, share_coordinators=1, leaders=1, gateways=1, has_etcd=False)
+    return replace(plan, shape=shape)
+
+
 def batches_apart(plan: Plan) -> Plan:
-    """Idempotent producers, whose batches that are under way together are sent one after the other."""
-    return replace(plan, producers=2, records=800, batch_spread_s=0.5)
+    """Idempotent producers of one partition, whose batches that are under way together are sent one after the
+    other, so that the first may fail and the second may not."""
+    return replace(plan, producers=2, records=1_600, partitions=1, batch_spread_s=0.5)
 
 
 def with_transactions(plan: Plan) -> Plan:

@@ -48,19 +48,19 @@ PLANTED = (
         mutation=planted(Patch(LeaderNode, "_has_lease", _always_leased)),
         rules=("served after its lease", "acquired by a former leader"),
         focus=CUT_OFF,
-        seed=None,
+        seed=2,
     ),
     PlantedBug(
         name="a share coordinator serves on after its lease",
         mutation=planted(Patch(Ownership, "lease_refusal", _never_refuse)),
         rules=("served after its lease",),
         focus=CUT_OFF,
-        seed=None,
+        seed=2,
     ),
     PlantedBug(
         name="a node gets the same epoch in its next life",
         mutation=planted(Patch(nodes, "next_epoch", _same_epoch)),
         rules=("two leaders",),
-        seed=8,
+        seed=1,
     ),
 )

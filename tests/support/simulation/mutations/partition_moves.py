@@ -75,13 +75,13 @@ PLANTED = (
             "two leaders, moves of partitions, slow links",
             (at_least(leaders=2, gateways=2), with_activities(MOVES), only_faults("slow-link", "slow-host")),
         ),
-        seed=None,
+        seed=3,
     ),
     PlantedBug(
         name="states are answered from an old cache after a move",
         mutation=planted(Patch(ShareCoordinatorMachine, "forget", _forget_nothing)),
         rules=("a confirmed state was not stored", "state went back", "a bug came to light"),
-        seed=17,
+        seed=7,
     ),
     PlantedBug(
         name="the former owner of a state partition takes writes while it moves",
@@ -91,6 +91,6 @@ PLANTED = (
             "two share coordinators, slow drains",
             (at_least(share_coordinators=2), only_faults("slow-drain", "slow-link")),
         ),
-        seed=None,
+        seed=1,
     ),
 )

@@ -17,8 +17,10 @@ from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorM
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareGroupOffset, ShareSnapshot, ShareUpdate
 from kshare_share_coordinator.machine.state_batches import StateBatch
 from kshare_share_coordinator.state_store import StateStore
+from support.simulation.mutations.focus import Focus, at_least, only_faults, with_activities
 from support.simulation.mutations.mutation import Mutation, Patch, at_role, planted
 from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.plan import MOVES
 
 OLD_WRITES_KEPT = 20
 
@@ -118,7 +120,15 @@ PLANTED = (
         name="a write of a former leader is stored",
         mutation=planted(Patch(ShareCoordinatorMachine, "_write", _compare_no_leader_epochs)),
         rules=("a write of an older leader epoch was stored", "state went back"),
-        seed=11,
+        focus=Focus(
+            "two leaders, moves of partitions, crashes and slow links",
+            (
+                at_least(leaders=2),
+                with_activities(MOVES),
+                only_faults("crash", "pause", "slow-link", "full-link", "slow-host", "stream-resets", count=32),
+            ),
+        ),
+        seed=7,
     ),
     PlantedBug(
         name="a snapshot forgets what was stored before",
@@ -130,7 +140,7 @@ PLANTED = (
         name="a write without a start offset moves it back",
         mutation=planted(Patch(share_coordinator, "_snapshot_of_write", _start_where_written)),
         rules=("a confirmed state was not stored", "delivered after its confirmation"),
-        seed=2,
+        seed=1,
     ),
     PlantedBug(
         name="updates since the newest snapshot are not read from the disk",
@@ -142,7 +152,7 @@ PLANTED = (
         name="the share coordinator forgets writes that it confirmed",
         mutation=at_role("share-coordinator", WRITE_SHARE_GROUP_STATE, _forget_writes),
         rules=("a confirmed state was not stored",),
-        seed=1,
+        seed=8,
     ),
 )
 

@@ -123,25 +123,25 @@ PLANTED = (
         name="the last stable offset passes open transactions",
         mutation=planted(Patch(OpenTransactions, "oldest", _nothing_is_open)),
         rules=("an aborted record was delivered", "delivered before it was committed"),
-        seed=1,
+        seed=2,
     ),
     PlantedBug(
         name="readers are not told which transactions were aborted",
         mutation=planted(Patch(AbortedTransactions, "find", _nothing_was_aborted)),
         rules=("aborted, and yet committed", "committed without being asked to", "delivered before it was committed"),
-        seed=1,
+        seed=2,
     ),
     PlantedBug(
         name="the index of aborted transactions does not survive a crash",
         mutation=planted(Patch(AbortedTransactions, "writes", _aborted_in_memory)),
         rules=("aborted, and yet committed", "committed without being asked to", "delivered before it was committed"),
-        seed=1,
+        seed=2,
     ),
     PlantedBug(
         name="one partition of a transaction gets the other marker",
         mutation=planted(Patch(transaction_markers, "_markers", _skip_a_partition)),
         rules=("half of a transaction", "aborted, and yet committed", "committed, and yet aborted"),
-        seed=2,
+        seed=3,
     ),
     PlantedBug(
         name="a producer of an older epoch writes on",
@@ -153,13 +153,13 @@ PLANTED = (
             "transactions, whose partitions leaders do not verify at the coordinator",
             (with_transactions, with_configs(transaction_partition_verification_enable="false")),
         ),
-        seed=None,
+        seed=6,
     ),
     PlantedBug(
         name="read_committed groups get all records",
         mutation=lambda: Mutation(calls={"leader": {WATCH_CATALOG: _hide_isolation_levels}}),
         rules=("an aborted record was delivered", "delivered before it was committed"),
-        seed=1,
+        seed=2,
     ),
     PlantedBug(
         name="some transactions end the other way",
@@ -170,6 +170,6 @@ PLANTED = (
             "committed without being asked to",
             "half of a transaction",
         ),
-        seed=1,
+        seed=2,
     ),
 )
