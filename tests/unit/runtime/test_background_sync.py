@@ -1,4 +1,4 @@
-"""Syncs beside the event loop, by the kernel and by a thread."""
+"""Syncs beside the event loop: by io_uring, by Linux AIO and by a thread."""
 
 from __future__ import annotations
 
@@ -9,9 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from kshare_runtime.background_sync import BackgroundSync, KernelSync, ThreadSync, background_sync
+from kshare_runtime.background_sync import BackgroundSync, KernelSync, RingSync, ThreadSync, background_sync
 
-KINDS: list[Callable[[asyncio.AbstractEventLoop], BackgroundSync]] = [KernelSync, ThreadSync]
+
+def is_offered(kind: Callable[[asyncio.AbstractEventLoop], BackgroundSync]) -> bool:
+    """Whether this system lets a process sync that way; sandboxes often refuse io_uring."""
+    loop = asyncio.new_event_loop()
+    try:
+        kind(loop).close()
+    except (OSError, SystemError, ValueError, RuntimeError, NameError):
+        return False
+    finally:
+        loop.close()
+    return True
+
+
+BY_THE_KERNEL = [kind for kind in (RingSync, KernelSync) if is_offered(kind)]
+KINDS: list[Callable[[asyncio.AbstractEventLoop], BackgroundSync]] = [*BY_THE_KERNEL, ThreadSync]
 
 
 async def synced(sync: BackgroundSync, descriptor: int) -> bool:
@@ -67,10 +81,17 @@ def test_nothing_is_told_after_it_is_closed(
     asyncio.run(test())
 
 
-def test_the_kernel_syncs_where_it_can() -> None:
+@pytest.mark.parametrize("refused", range(len(KINDS)))
+def test_the_quickest_that_is_not_refused(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object, loop: asyncio.AbstractEventLoop) -> None:
+        raise PermissionError("Operation not permitted")
+
+    for kind in BY_THE_KERNEL[:refused]:
+        monkeypatch.setattr(kind, "__init__", refuse)
+
     async def test() -> None:
         sync = background_sync(asyncio.get_running_loop())
-        assert isinstance(sync, KernelSync)
+        assert type(sync) is KINDS[refused]
         sync.close()
 
     asyncio.run(test())

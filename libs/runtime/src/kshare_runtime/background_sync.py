@@ -1,15 +1,21 @@
-"""fdatasync beside the event loop: by the kernel's own threads (Linux AIO), else by a thread of this process.
+"""fdatasync beside the event loop: by io_uring, else by Linux AIO, else by a thread of this process.
 
 An event loop that calls fdatasync answers no client until the call returns. On a machine whose processors are all
 busy, the process is scheduled again only 1 to 4 ms after the disk has finished, so a loop that syncs every write falls
-behind. A sync by the kernel's threads takes as long as one in the loop; a Python thread adds 30 microseconds, because
-it needs the interpreter's lock (docs/performance.md).
+behind.
+
+Who syncs decides how long it takes there. The threads of io_uring belong to this process and inherit its short slices
+(`kshare_fastpath.scheduling`): beside two busy processes a sync takes 0.1 to 0.2 ms, as without them. Those of Linux
+AIO are the kernel's own and wait for a whole slice of whoever computes, 3 ms in the median. A Python thread needs the
+interpreter's lock twice (docs/performance.md). Sandboxes often refuse io_uring, as Docker's and containerd's default
+seccomp profiles do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,7 +24,15 @@ from typing import Protocol
 from caio import AbstractOperation
 
 try:
-    from caio.linux_aio import Context, Operation
+    from caio.linux_uring import Context as RingContext
+    from caio.linux_uring import Operation as RingOperation
+except ImportError:  # another operating system, or this one refuses
+    HAS_RINGS = False
+else:
+    HAS_RINGS = True
+try:
+    from caio.linux_aio import Context as KernelContext
+    from caio.linux_aio import Operation as KernelOperation
 except ImportError:  # another operating system
     HAS_KERNEL_SYNC = False
 else:
@@ -41,37 +55,51 @@ class BackgroundSync(Protocol):
 
 
 def background_sync(loop: asyncio.AbstractEventLoop) -> BackgroundSync:
-    """The kernel's, where it lets this process; containers with a narrow seccomp profile do not."""
-    if HAS_KERNEL_SYNC:
-        try:
-            return KernelSync(loop)
-        except (OSError, SystemError, ValueError, RuntimeError):
-            pass
+    """The quickest that the system lets this process have."""
+    for kind, is_there in ((RingSync, HAS_RINGS), (KernelSync, HAS_KERNEL_SYNC)):
+        if is_there:
+            with suppress(OSError, SystemError, ValueError, RuntimeError):
+                return kind(loop)
     return ThreadSync(loop)
 
 
-class KernelSync:
-    """Syncs by Linux AIO; OSError or another error of `caio` where the kernel refuses it."""
+class _Context(Protocol):
+    """A context of `caio` whose descriptor becomes readable when an operation has ended."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    @property
+    def fileno(self) -> int: ...
+
+    def poll(self) -> int: ...
+
+    def process_events(self) -> int: ...
+
+
+class _DescriptorSync(ABC):
+    """Syncs whose end makes a descriptor of `context` readable."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: _Context) -> None:
         self._loop = loop
-        self._context = Context(1)
+        self._context = context
         self._operation: AbstractOperation | None = None
         self._ended: Ended | None = None
-        loop.add_reader(self._context.fileno, self._collect)
+        self._is_beginning = False
+        loop.add_reader(context.fileno, self._collect)
 
     def begin(self, descriptor: int, ended: Ended) -> None:
         assert self._ended is None, "one sync at a time"
         self._ended = ended
-        operation = Operation.fdsync(descriptor)
-        operation.set_callback(self._completed)
-        self._operation = operation  # the kernel writes into it
+        self._is_beginning = True  # it may end at once, and the caller is told later all the same
         try:
-            is_taken = self._context.submit(operation) == 1
-        except (OSError, ValueError, RuntimeError, SystemError):  # the file system has no AIO
+            is_taken = self._submit(descriptor)
+        except (OSError, ValueError, RuntimeError, SystemError):  # the file system has none of it
             is_taken = False
+        self._is_beginning = False
         if not is_taken:
             self._loop.call_soon(self._end, False)
+
+    @abstractmethod
+    def _submit(self, descriptor: int) -> bool:
+        """Begins the sync; whether the kernel took it."""
 
     def close(self) -> None:
         if not self._loop.is_closed():
@@ -88,14 +116,48 @@ class KernelSync:
         try:
             self._operation.get_value()
         except Exception:  # caio has an exception of its own for some errors
-            self._end(False)
-            return
-        self._end(result >= 0)
+            is_durable = False
+        else:
+            is_durable = result >= 0
+        if self._is_beginning:
+            self._loop.call_soon(self._end, is_durable)
+        else:
+            self._end(is_durable)
 
     def _end(self, is_durable: bool) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(is_durable)
+
+
+class RingSync(_DescriptorSync):
+    """Syncs by io_uring; OSError or another error of `caio` where the kernel refuses it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ring = RingContext(1)
+        super().__init__(loop, self._ring)
+
+    def _submit(self, descriptor: int) -> bool:
+        operation = RingOperation.fdsync(descriptor)
+        operation.set_callback(self._completed)
+        self._operation = operation  # the kernel writes into it
+        is_taken = self._ring.submit(operation) == 1
+        self._ring.flush()
+        return is_taken
+
+
+class KernelSync(_DescriptorSync):
+    """Syncs by Linux AIO; OSError or another error of `caio` where the kernel refuses it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._aio = KernelContext(1)
+        super().__init__(loop, self._aio)
+
+    def _submit(self, descriptor: int) -> bool:
+        operation = KernelOperation.fdsync(descriptor)
+        operation.set_callback(self._completed)
+        self._operation = operation  # the kernel writes into it
+        return self._aio.submit(operation) == 1
 
 
 class ThreadSync:
