@@ -14,7 +14,7 @@ import pytest
 
 from support.share_coordinator.reassignment_history import MovingStates
 
-HISTORIES = 2_000
+HISTORIES = 1_000
 PARTS = 4
 
 
