@@ -23,6 +23,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from logging import DEBUG
@@ -45,6 +46,7 @@ from kshare_gateway.connections.request_parts import (
     repeated_together,
 )
 from kshare_gateway.connections.request_traces import RequestTraces
+from kshare_gateway.connections.slot import LANES, Slot
 from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUEST, Turns
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.gateway import log
@@ -84,8 +86,6 @@ A decoded element takes half a kilobyte, and almost one kilobyte with its result
 other group members count only while they are decoded.
 """
 MALFORMED = "malformed"
-_LANES = {int(api_key): int(served.size) for api_key, served in SERVED_APIS.items()}
-"""Lanes are sizes of responses: at most one request of a lane is in flight on a connection, save in lane 0 (SHORT)."""
 _LONG_ANSWER = int(ResponseSize.LONG)
 
 EMBEDDED_HANDLERS: Mapping[int, ServedApi] = {int(api_key): served for api_key, served in SERVED_APIS.items()}
@@ -136,27 +136,6 @@ class ConnectionEnvironment:
     """What the gateway answers itself, by API key."""
 
 
-class Slot:
-    """A response's place in the response order. Empty `buffers`: the request has no response."""
-
-    __slots__ = (
-        *("api_key", "buffers", "busy_s", "elements", "is_done", "lane", "request_bytes", "started_at", "version"),
-    )
-
-    def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
-        self.elements = 0
-        """Elements of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
-        self.busy_s = 0.0
-        """How long the event loop worked for the request, where a quota needs it."""
-        self.api_key = api_key
-        self.version = version
-        self.started_at = started_at
-        self.request_bytes = request_bytes
-        self.buffers: list[Buffer] = []
-        self.is_done = False
-        self.lane = _LANES.get(api_key, 0)
-
-
 class ClientConnection(asyncio.Protocol):
     """A client connection as an asyncio protocol; rules in the module docstring.
 
@@ -195,6 +174,8 @@ class ClientConnection(asyncio.Protocol):
         self._is_admitted = False
         self._is_closed = False
         self._is_stopping = False
+        self._is_ended = False
+        """Whether the client will send nothing more."""
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client is throttled: no request of it begins."""
         self._last_active = 0.0
@@ -250,8 +231,14 @@ class ClientConnection(asyncio.Protocol):
         self.account.set_unsent(0)
         self._serve()
 
+    def eof_received(self) -> bool:
+        """Keeps a connection whose requests wait for a turn until they have started: they came before the end."""
+        self._is_ended = True
+        return self.waits_for_turn and not self._is_closed
+
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closed = True
+        self._carry_out_produces()
         self.account.close()
         self._slots.clear()
         self._held_frame = None
@@ -341,6 +328,20 @@ class ClientConnection(asyncio.Protocol):
         if started:
             self.account.frame_is_whole()
         self._adjust_reading()
+        if self._is_ended and not self.waits_for_turn:
+            self.close()
+
+    def _carry_out_produces(self) -> None:
+        """Starts each Produce that waits for a turn of a lost connection: with acks = 0 its client is done."""
+        if not self.waits_for_turn:
+            return
+        with suppress(MalformedRequest, ConnectionMustClose):
+            while len(self._slots) < REQUESTS_UNDER_WAY_LIMIT:
+                frame, self._held_frame = self._held_frame or self._frames.next_frame(), None
+                if frame is None:
+                    return
+                if peek_request(frame)[0] == ApiKey.PRODUCE:
+                    self._start(frame)
 
     def _may_start(self) -> bool:
         stopped = self._is_closed or self._is_stopping or self._writing_is_paused or self._is_decoding
@@ -353,7 +354,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _must_wait(self, frame: memoryview) -> bool:
         """Whether a request of the frame's lane is in flight."""
-        lane = _LANES.get(peek_request(frame)[0], 0)
+        lane = LANES.get(peek_request(frame)[0], 0)
         return bool(lane) and self._lanes_in_use[lane]
 
     def _adjust_reading(self) -> None:
@@ -457,7 +458,7 @@ class ClientConnection(asyncio.Protocol):
                 self._close(str(problem), MALFORMED)
                 return
             self._serve()
-            is_bounded = is_splittable(header.api_key) or _LANES[header.api_key] == _LONG_ANSWER
+            is_bounded = is_splittable(header.api_key) or LANES[header.api_key] == _LONG_ANSWER
             if answering is not None and is_bounded:
                 await asyncio.wait([answering])
 

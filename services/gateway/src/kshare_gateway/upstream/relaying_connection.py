@@ -15,7 +15,8 @@ import socket
 from typing import Any, cast
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment, Slot
+from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.connections.slot import Slot
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.upstream.client_relay import ClientRelay
 from kshare_gateway.upstream.front import Front

@@ -1,0 +1,30 @@
+"""The place of a response in the order of a connection's responses, which is that of the requests."""
+
+from __future__ import annotations
+
+from kshare_gateway.dispatch import SERVED_APIS
+from kshare_wire.messages import Buffer
+
+LANES = {int(api_key): int(served.size) for api_key, served in SERVED_APIS.items()}
+"""Lanes are sizes of responses: at most one request of a lane is in flight on a connection, save in lane 0 (SHORT)."""
+
+
+class Slot:
+    """A response's place. Empty `buffers`: the request has no response."""
+
+    __slots__ = (
+        *("api_key", "buffers", "busy_s", "elements", "is_done", "lane", "request_bytes", "started_at", "version"),
+    )
+
+    def __init__(self, api_key: int, version: int, request_bytes: int, started_at: float) -> None:
+        self.elements = 0
+        """Elements of a request of SLICED_REQUEST_BYTES or more; shorter ones have so few that they are not counted."""
+        self.busy_s = 0.0
+        """How long the event loop worked for the request, where a quota needs it."""
+        self.api_key = api_key
+        self.version = version
+        self.started_at = started_at
+        self.request_bytes = request_bytes
+        self.buffers: list[Buffer] = []
+        self.is_done = False
+        self.lane = LANES.get(api_key, 0)
