@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from kshare_core.configs import DynamicConfigs
 from kshare_core.security.principals import ANONYMOUS
-from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.connections_per_ip import ConnectionsPerIp
+from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.listeners import GatewayListener, joined
 from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log

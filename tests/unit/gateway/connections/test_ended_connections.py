@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from kshare_core.work_slices import SLICE_ELEMENTS
+from kshare_gateway.connections.connection import REQUESTS_UNDER_WAY_LIMIT
 from kshare_gateway.connections.turns import REQUESTS_PER_TURN
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayClient, GatewayHarness, build, request_frame, run
 
-VERSIONS = request_frame(ApiKey.API_VERSIONS, 0, 2, build(ApiKey.API_VERSIONS, 0, {}))
+NEGATIVE_LENGTH = b"\xff\xff\xff\xfb"
 
 
 def behind_others(harness: GatewayHarness) -> GatewayClient:
-    """A client whose requests wait: others have had this turn of the loop."""
+    """A client whose requests wait: others have had this turn of the loop, and want many more."""
     for _ in range(REQUESTS_PER_TURN):
-        harness.client().send(ApiKey.API_VERSIONS, 0)
+        other = harness.client()
+        for _ in range(20):
+            other.send(ApiKey.API_VERSIONS, 0)
     return harness.client()
 
 
@@ -37,32 +43,91 @@ def test_a_connection_without_a_waiting_request_ends_at_once() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         client = harness.client()
         client.send(ApiKey.API_VERSIONS, 0)
-        assert not client.connection.waits_for_turn
         assert not client.connection.eof_received()
 
     run(scenario)
 
 
-def test_a_produce_that_waits_for_its_turn_is_carried_out_although_the_client_has_gone() -> None:
-    """With acks = 0 a client may close its connection right after it."""
+PRODUCES = [1, 2, 3, 5, 100]
+"""More than a connection in a crowd has under way, and more than any has."""
+
+
+def produce_frame(partitions: int = 1) -> bytes:
+    topics = [{"name": "orders", "partition_data": [{"index": 0, "records": bytes(80)}] * partitions}]
+    return request_frame(ApiKey.PRODUCE, 9, 1, build(ApiKey.PRODUCE, 9, {"acks": 0, "topic_data": topics}))
+
+
+class Stored:
+    """The leader's Produces; `release` answers those that wait."""
+
+    def __init__(self, harness: GatewayHarness, wanted: int) -> None:
+        self.count = 0
+        self.came = asyncio.Event()
+        self.release = asyncio.Event()
+        self._wanted = wanted
+        harness.leaders[1].answers["Produce"] = self._store
+
+    async def _store(self, request: Any, payload: memoryview) -> Any:
+        self.count += 1
+        if self.count == self._wanted:
+            self.came.set()
+        await self.release.wait()
+        stored = [leader_pb2.ProduceResponse.Partition(topic_id=p.topic_id, partition=0) for p in request.partitions]
+        return leader_pb2.ProduceResponse(partitions=stored)
+
+
+@pytest.mark.parametrize("ends", ["closed", "lost"])
+@pytest.mark.parametrize("produces", PRODUCES)
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_produces_that_were_received_whole_are_carried_out_although_the_client_has_gone(
+    ends: str, produces: int, is_crowded: bool
+) -> None:
+    """With acks = 0 a client may close its connection right after them."""
 
     async def scenario(harness: GatewayHarness) -> None:
-        came: list[int] = []
-        both = asyncio.Event()
+        whole = produces if ends == "closed" else min(produces, REQUESTS_UNDER_WAY_LIMIT)
+        stored = Stored(harness, whole)
+        client = behind_others(harness) if is_crowded else harness.client()
+        client.connection.data_received(produce_frame() * produces + produce_frame()[:-1])
+        if ends == "closed":
+            stored.release.set()
+            if not client.connection.eof_received():
+                client.lose()
+        else:
+            client.lose()
+        await asyncio.wait_for(stored.came.wait(), 5)
+        stored.release.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert stored.count == whole
+        assert client.transport.is_closed
 
-        def store(request: Any, payload: memoryview) -> Any:
-            came.append(len(payload))
-            if len(came) == 2:
-                both.set()
-            return leader_pb2.ProduceResponse()
+    run(scenario)
 
-        harness.leaders[1].answers["Produce"] = store
-        client = behind_others(harness)
-        topics = [{"name": "orders", "partition_data": [{"index": 0, "records": bytes(80)}]}]
-        frame = request_frame(ApiKey.PRODUCE, 9, 1, build(ApiKey.PRODUCE, 9, {"acks": 0, "topic_data": topics}))
-        client.connection.data_received(frame + VERSIONS + frame)
-        assert client.connection.waits_for_turn
+
+def test_a_long_produce_is_carried_out_although_the_client_has_gone() -> None:
+    """It has so many partitions that it is decoded in slices, the first of them before the client goes."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        stored = Stored(harness, 1)
+        client = harness.client()
+        client.connection.data_received(produce_frame(partitions=4 * SLICE_ELEMENTS))
         client.lose()
-        await asyncio.wait_for(both.wait(), 5)
+        await asyncio.wait_for(stored.came.wait(), 5)
+        stored.release.set()
+
+    run(scenario)
+
+
+def test_nothing_is_carried_out_after_a_malformed_request() -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        stored = Stored(harness, 1)
+        client = harness.client()
+        client.connection.data_received(NEGATIVE_LENGTH + produce_frame())
+        assert client.transport.is_closed
+        client.lose()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert stored.count == 0
 
     run(scenario)

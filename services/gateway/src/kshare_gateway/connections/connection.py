@@ -22,22 +22,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from logging import DEBUG
 from typing import TYPE_CHECKING, Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
-from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.security.principals import ANONYMOUS, user
 from kshare_core.tracing import current_traceparent
-from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned, WorkSlices
+from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned
+from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.peer_state import peer_has_gone
 from kshare_gateway.connections.request_elements import too_many_elements
-from kshare_gateway.connections.request_memory import MemoryAccount, RequestMemory, unlimited_memory
+from kshare_gateway.connections.request_memory import MemoryAccount
 from kshare_gateway.connections.request_parts import (
     JoinedResponse,
     is_refused_in_parts,
@@ -45,13 +44,10 @@ from kshare_gateway.connections.request_parts import (
     parts_of,
     repeated_together,
 )
-from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.connections.slot import LANES, Slot
-from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUEST, Turns
-from kshare_gateway.dispatch import SERVED_APIS
+from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUEST
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
-from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.quotas.throttling import Timed
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.security.audit import AUDITED
@@ -79,61 +75,20 @@ if TYPE_CHECKING:
     from kshare_gateway.upstream.client_relay import ClientRelay
 
 REQUESTS_UNDER_WAY_LIMIT = 64
-LONG_REQUESTS_LIMIT = 1
-"""Limit of requests with more elements than a slice that a gateway decodes and answers concurrently.
-
-A decoded element takes half a kilobyte, and almost one kilobyte with its result. Requests that wait for records or for
-other group members count only while they are decoded.
-"""
 MALFORMED = "malformed"
 _LONG_ANSWER = int(ResponseSize.LONG)
-
-EMBEDDED_HANDLERS: Mapping[int, ServedApi] = {int(api_key): served for api_key, served in SERVED_APIS.items()}
 
 
 def _add_busy(slot: Slot, seconds: float) -> None:
     slot.busy_s += seconds
 
 
+def _always() -> bool:
+    return True
+
+
 def _must_authorize(context: RequestContext, handler: ServedApi) -> bool:
     return context.gateway.authorizer is not None and not handler.access.open_to_all
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionEnvironment:
-    """The callbacks, limits and shared objects that a node gives to its connections.
-
-    `admit` counts a new connection and returns the reason for a refusal, or None. `lost` is called once for each
-    admitted connection. `context` makes a handler's context; `spawn` runs a task.
-    """
-
-    maximum_frame_length: int
-    maximum_idle_ms: int
-    maximum_elements: int
-    """kshare.request.max.elements; see `request_elements`."""
-    admit: Callable[[ClientConnection], str | None]
-    lost: Callable[[ClientConnection], None]
-    context: Callable[[ClientConnection, RequestHeader], RequestContext]
-    spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
-    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
-    traces: RequestTraces | None = None
-    certificate_principal: Callable[[bytes | None], str | None] = lambda certificate: ANONYMOUS
-    """The principal of a client on a TLS listener, by its certificate in DER, None if it presented none.
-
-    None: no rule of ssl.principal.mapping.rules matches the certificate, so the connection is closed.
-    """
-    lines: BoundedLog = field(default_factory=lambda: BoundedLog(log))
-    """The log lines that clients cause."""
-    authentication_delay_ms: Callable[[], int] = lambda: 0
-    """connection.failed.authentication.delay.ms."""
-    memory: RequestMemory = field(default_factory=unlimited_memory)
-    slices: WorkSlices = field(default_factory=WorkSlices)
-    turns: Turns = field(default_factory=Turns)
-    long_requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LONG_REQUESTS_LIMIT))
-    request_id_prefix: str = "gateway"
-    """Prefix of the request ids of this gateway; connection id and correlation id follow."""
-    handlers: Mapping[int, ServedApi] = field(default_factory=lambda: EMBEDDED_HANDLERS)
-    """What the gateway answers itself, by API key."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -173,6 +128,8 @@ class ClientConnection(asyncio.Protocol):
         self._reading_is_paused = False
         self._is_admitted = False
         self._is_closed = False
+        self._was_closed_here = False
+        """Whether the gateway closed it, not the client. Then nothing else of the client is carried out."""
         self._is_stopping = False
         self._is_ended = False
         """Whether the client will send nothing more."""
@@ -232,13 +189,14 @@ class ClientConnection(asyncio.Protocol):
         self._serve()
 
     def eof_received(self) -> bool:
-        """Keeps a connection whose requests wait for a turn until they have started: they came before the end."""
+        """Keeps a connection until each request that was received whole has started: they came before the end."""
         self._is_ended = True
-        return self.waits_for_turn and not self._is_closed
+        return self._has_frame and not self._is_closed
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closed = True
-        self._carry_out_produces()
+        if not self._was_closed_here:
+            self._carry_out_produces()
         self.account.close()
         self._slots.clear()
         self._held_frame = None
@@ -259,7 +217,7 @@ class ClientConnection(asyncio.Protocol):
     def close(self) -> None:
         """Closes the connection after the responses that are already written."""
         if self._transport is not None and not self._is_closed:
-            self._is_closed = True
+            self._is_closed = self._was_closed_here = True
             self._transport.close()
 
     def close_later(self, throttle_ms: int) -> None:
@@ -296,11 +254,15 @@ class ClientConnection(asyncio.Protocol):
 
     def _serve(self) -> None:
         """Starts received requests, up to the limits of this connection, when its turn has come."""
-        has_frame = self._held_frame is not None or self._frames.is_ready
-        if has_frame and self._may_start() and self._environment.turns.may_start(self):
+        if self._has_frame and self._may_start() and self._environment.turns.may_start(self):
             self.take_turn()
         else:
             self._adjust_reading()
+
+    @property
+    def _has_frame(self) -> bool:
+        """Whether a request was received whole and has not started."""
+        return self._held_frame is not None or self._frames.is_ready
 
     def take_turn(self) -> None:
         """Starts received requests while no other connection has to be served first."""
@@ -328,13 +290,11 @@ class ClientConnection(asyncio.Protocol):
         if started:
             self.account.frame_is_whole()
         self._adjust_reading()
-        if self._is_ended and not self.waits_for_turn:
+        if self._is_ended and not self._has_frame:
             self.close()
 
     def _carry_out_produces(self) -> None:
-        """Starts each Produce that waits for a turn of a lost connection: with acks = 0 its client is done."""
-        if not self.waits_for_turn:
-            return
+        """Starts each Produce that a lost connection has received whole: with acks = 0 its client is done."""
         with suppress(MalformedRequest, ConnectionMustClose):
             while len(self._slots) < REQUESTS_UNDER_WAY_LIMIT:
                 frame, self._held_frame = self._held_frame or self._frames.next_frame(), None
@@ -446,10 +406,11 @@ class ClientConnection(asyncio.Protocol):
         self, steps: Generator[None, None, tuple[Request[Any], int]], header: RequestHeader, size: int
     ) -> None:
         """Decodes the rest of a long request after its first slice; the connection starts no other meanwhile."""
+        is_wanted = self._is_wanted(header.api_key)
         async with self._environment.long_requests:
             try:
-                await self._environment.slices.next_slice(self.is_wanted)
-                request, elements = await self._environment.slices.run(steps, self.is_wanted)
+                await self._environment.slices.next_slice(is_wanted)
+                request, elements = await self._environment.slices.run(steps, is_wanted)
                 self._is_decoding = False
                 answering = self._begin(header, request, size, elements)
             except WorkAbandoned:
@@ -506,6 +467,10 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.abort()
         return not self._is_closed
 
+    def _is_wanted(self, api_key: int) -> Callable[[], bool]:
+        """`is_wanted` of a request of the API."""
+        return _always if api_key == ApiKey.PRODUCE else self.is_wanted
+
     def _new_slot(self, api_key: int, version: int, request_bytes: int) -> Slot:
         slot = Slot(api_key, version, request_bytes, self._environment.metrics.now())
         self._slots.append(slot)
@@ -558,7 +523,7 @@ class ClientConnection(asyncio.Protocol):
             if self.sasl is not None and header.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
                 self.authentication_changed()
                 self._end_failed_session(response)
-            if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
+            if self._reading_is_paused or self._has_frame:
                 self._serve()
         if log.isEnabledFor(DEBUG):
             self._log_request(header, request)
@@ -619,7 +584,7 @@ class ClientConnection(asyncio.Protocol):
         error: KafkaError | None = None
         for number, (part, elements) in enumerate(parts_of(api_key, request, limit)):
             if number:
-                await self._environment.slices.next_slice(self.is_wanted)
+                await self._environment.slices.next_slice(self._is_wanted(api_key))
             if elements > limit and not self._handlers[api_key].works_in_slices:
                 problem = too_many_elements(elements, limit, "An element of the request")
                 response = await self._refuse(header, context, part, problem)

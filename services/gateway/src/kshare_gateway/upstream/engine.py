@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kshare_core.configs import Configs, InvalidConfig
-from kshare_gateway.connections.connection import EMBEDDED_HANDLERS, ConnectionEnvironment
+from kshare_gateway.connections.environment import EMBEDDED_HANDLERS, ConnectionEnvironment
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.served_apis import ServedApi
 from kshare_gateway.upstream.front import Front, is_proxy

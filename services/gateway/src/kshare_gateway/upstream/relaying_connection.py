@@ -15,7 +15,8 @@ import socket
 from typing import Any, cast
 
 from kshare_core.errors import KafkaError
-from kshare_gateway.connections.connection import ClientConnection, ConnectionEnvironment
+from kshare_gateway.connections.connection import ClientConnection
+from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.slot import Slot
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.upstream.client_relay import ClientRelay
@@ -165,5 +166,5 @@ class RelayingConnection(ClientConnection):
         self._serve()
 
     def _serve_waiting(self) -> None:
-        if self._held_frame is not None or self._reading_is_paused or self._frames.is_ready:
+        if self._reading_is_paused or self._has_frame:
             self._serve()
