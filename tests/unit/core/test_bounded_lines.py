@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -46,3 +47,26 @@ def test_all_kinds_together_are_bounded(caplog: pytest.LogCaptureFixture) -> Non
     clock.second = 1.0
     bounded.info("kind 4999", "refused")
     assert "such lines were left out before" in caplog.messages[-1]
+
+
+def test_the_newest_line_that_was_left_out_follows_when_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, NAME)
+    clock = Clock()
+    later: list[Callable[[], None]] = []
+    bounded = BoundedLog(logging.getLogger(NAME), clock, lambda delay_s, callback: later.append(callback))
+    for number in range(LINES_PER_SECOND + 5):
+        bounded.warning("malformed", "closing %d", number)
+    for number in range(LINES_OF_ALL_KINDS_PER_SECOND):
+        bounded.info(f"kind {number}", "refused")
+    assert len(later) == 1
+    caplog.clear()
+    later.pop()()
+    assert caplog.messages == [], "the second is not over"
+    clock.second = 1.0
+    later.pop()()
+    assert caplog.messages[0] == f"closing {LINES_PER_SECOND + 4} (4 such lines were left out before)"
+    assert caplog.messages[1:] == ["refused"] * LINES_PER_SECOND
+    assert not later, "nothing else is left out"
+    caplog.clear()
+    bounded.warning("malformed", "closing %d", 99)
+    assert caplog.messages == ["closing 99"]

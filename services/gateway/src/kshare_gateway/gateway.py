@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any
 from zlib import crc32
 
@@ -72,7 +73,7 @@ class Gateway:
         self.reassignments = ReassignedPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self.awaited_batches = AwaitedBatches()
-        self.lines = BoundedLog(log)
+        self.lines = BoundedLog(log, lambda: loop_ms() / 1000, _call_later)
         """The log lines that clients can cause any number of."""
         self.slices = WorkSlices()
         self.memory = RequestMemory(
@@ -199,6 +200,11 @@ def no_answer_as_kafka_says() -> Iterator[None]:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The coordinator did not respond: {failure}"
         ) from failure
+
+
+def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
+    """Without the log fields of the request that is served now, which the line is not about."""
+    asyncio.get_running_loop().call_later(delay_s, callback, context=Context())
 
 
 def loop_ms() -> int:

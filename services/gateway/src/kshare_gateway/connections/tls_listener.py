@@ -205,7 +205,9 @@ class TlsListener:
                 await _tell(spare, error.alert)
             if not isinstance(error, ConnectionResetError | BrokenPipeError):  # the client did not just go away
                 text = "the TLS handshake with %s at listener %s failed: %s"
-                self._environment.lines.warning("handshake", text, client_host, self.name, _reason(error))
+                # Kinds by OpenSSL's reason: clients that do not speak TLS must not hide a refused certificate.
+                kind = f"handshake {getattr(error.__cause__ or error, 'reason', None)}"
+                self._environment.lines.warning(kind, text, client_host, self.name, _reason(error))
         finally:
             spare.close()
             self.became_client(connection.connection_id)
