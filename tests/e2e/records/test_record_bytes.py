@@ -123,6 +123,21 @@ def test_records_come_back_as_they_were_sent(
         check_crc(stored, header)
 
 
+@pytest.mark.parametrize("compression", COMPRESSION_NAMES)
+def test_the_compression_type_of_a_topic_is_that_of_its_batches(
+    java: JavaClients, bootstrap: str, compression: str
+) -> None:
+    topic = new_topic(bootstrap, retention_ms="-1", compression_type=compression.replace("none", "uncompressed"))
+    settings = {"compression.type": "zstd" if compression == "gzip" else "gzip"}
+    assert send_with_confluent(bootstrap, topic, RECORDS, **settings) == [None] * len(RECORDS)
+    assert [of_java(record) for record in java.consume(bootstrap, topic, len(RECORDS))] == list(map(of_java, RECORDS))
+    with connection_to_leader(bootstrap, topic) as connection:
+        stored = fetch_raw(connection, topic)
+    for header in read_headers(stored):
+        assert COMPRESSION_NAMES[header.compression] == compression
+        check_crc(stored, header)
+
+
 @pytest.mark.parametrize("compression", range(len(COMPRESSION_NAMES)))
 def test_a_stored_batch_is_the_producers_but_for_offset_and_epoch(bootstrap: str, compression: int) -> None:
     topic, group = new_topic(bootstrap, retention_ms="-1"), new_group(bootstrap)

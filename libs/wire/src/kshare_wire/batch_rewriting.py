@@ -14,8 +14,8 @@ import struct
 from crc32c import crc32c
 
 from kshare_wire import _records
+from kshare_wire.compression import Codec, compressed
 from kshare_wire.record_batches import (
-    COMPRESSION_NAMES,
     HEADER_LENGTH,
     LENGTH_PREFIX,
     MAGIC,
@@ -48,7 +48,7 @@ def batch_with_records(opened: OpenedBatch, flags: bytes | bytearray, horizon_ms
     except ValueError as error:
         raise unreadable(header, error) from error
     if header.compression:
-        encoded = _compressed(COMPRESSION_NAMES[header.compression], encoded)
+        encoded = bytes(compressed(encoded, Codec(header.compression)))
     attributes = header.attributes & ~DELETE_HORIZON_MASK
     checked = _CHECKED.pack(
         attributes if horizon_ms is None else attributes | DELETE_HORIZON_MASK,
@@ -64,15 +64,3 @@ def batch_with_records(opened: OpenedBatch, flags: bytes | bytearray, horizon_ms
     length = HEADER_LENGTH - LENGTH_PREFIX + len(encoded)
     start = _START.pack(header.base_offset, length, header.partition_leader_epoch, MAGIC, crc)
     return b"".join((start, checked, encoded))
-
-
-def _compressed(name: str, records: bytes) -> bytes:
-    from aiokafka import codec  # loaded when it is needed; see record_reading
-
-    compressors = {
-        "gzip": codec.gzip_encode,
-        "snappy": codec.snappy_encode,
-        "lz4": codec.lz4_encode,
-        "zstd": codec.zstd_encode,
-    }
-    return bytes(compressors[name](records))

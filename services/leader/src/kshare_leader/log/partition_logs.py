@@ -255,7 +255,8 @@ class PartitionLogs:
             self._clock.now_ms(),
             self._configs.integer("kshare.max.decompressed.batch.bytes"),
         )
-        self._validation.submit(key, ProducedBatch(records, rules, log.settings.max_message_bytes), validated)
+        batch = ProducedBatch(records, rules, log.settings.max_message_bytes, log.settings.codec)
+        self._validation.submit(key, batch, validated)
         return future
 
     def end_transaction(self, key: TopicPartition, end: EndTransaction) -> asyncio.Future[None]:

@@ -1,21 +1,23 @@
 """The configs of a topic that apply to its logs, under Kafka's names, with the broker's values as defaults.
 
-These configs are left out, because they have no meaning here: `compression.type` (batches are kept as the producer sent
-them), `file.delete.delay.ms` and `segment.index.bytes` (a segment is a row, not files), `flush.*` (every append is
-flushed).
+These configs are left out, because they have no meaning here: `file.delete.delay.ms` and `segment.index.bytes` (a
+segment is a row, not files), `flush.*` (every append is flushed).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kshare_core.configs import Configs
 from kshare_core.configs.definition import ConfigValue, InvalidConfig
 from kshare_core.configs.topic import TOPIC_CONFIGS, inherited_topic_configs
+from kshare_wire.compression import Codec
+from kshare_wire.record_batches import COMPRESSION_NAMES
 
 LOG_APPEND_TIME = "LogAppendTime"
 MAX_LONG = (1 << 63) - 1
+_LEVELS = {"gzip": "compression.gzip.level", "lz4": "compression.lz4.level", "zstd": "compression.zstd.level"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,8 @@ class TopicSettings:
 
     max_message_bytes: int = 1_048_588
     """max.message.bytes: the largest batch, with its header."""
+    codec: Codec | None = None
+    """compression.type, and the level of that codec; None (producer): batches are kept as they were sent."""
     log_append_time: bool = False
     """message.timestamp.type is LogAppendTime."""
     timestamp_before_max_ms: int = MAX_LONG
@@ -87,6 +91,7 @@ def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings
     segment_bytes = value("internal.segment.bytes")
     return TopicSettings(
         max_message_bytes=integer("max.message.bytes"),
+        codec=_codec(value),
         log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
         timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
@@ -102,3 +107,14 @@ def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings
         min_compaction_lag_ms=integer("min.compaction.lag.ms"),
         max_compaction_lag_ms=integer("max.compaction.lag.ms"),
     )
+
+
+def _codec(value: Callable[[str], ConfigValue]) -> Codec | None:
+    name = value("compression.type")
+    if name == "producer":
+        return None
+    if name == "uncompressed":
+        return Codec(0)
+    level = value(_LEVELS[str(name)]) if name in _LEVELS else None
+    assert isinstance(level, int | None), f"the level of {name} is {level!r}, not an integer"
+    return Codec(COMPRESSION_NAMES.index(str(name)), level)
