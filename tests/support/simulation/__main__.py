@@ -1,8 +1,8 @@
 """Runs many seeds, or one again with a trace; see the package's text.
 
-The failing seeds are printed as they come, each with the command that replays it; in the end, what the seeds met
-(`coverage`). Exits 1 when a seed failed, or when so many seeds as `coverage.ENOUGH_SEEDS` did not meet all that is
-declared.
+The failing seeds are printed as they come, each with the command that replays it; in the end, or after Ctrl-C, what the
+seeds met (`coverage`). Exits 1 when a seed failed, when not all were run, or when so many seeds as
+`coverage.ENOUGH_SEEDS` did not meet all that is declared.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from support.simulation.seeds.coverage import Counts, not_met, table
 from support.simulation.seeds.script import write_script
 from support.simulation.seeds.shrink import Shrinker, signature
 from support.simulation.swarm import draw_swarm_plan
+
+PROGRESS_SEEDS = 500
+"""After so many seeds a long run says how far it is."""
 
 
 def _replay(seed: int, engine: str, *, trace: bool) -> bool:
@@ -62,18 +65,28 @@ def _options(engine: str, seed: int) -> str:
     return f"{'' if engine == EMBEDDED else f'--engine {engine} '}--seed {seed}"
 
 
+def _print_failure(result: Result) -> None:
+    command = f'make simulate SIMULATE="{_options(result.engine, result.seed)} --trace"'
+    small = command.replace("--trace", "--shrink")
+    print(f"{result.report}\nagain, at this commit: {command}\nsmaller: {small}\n", flush=True)
+
+
 def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
     """Whether all is well."""
     started = time.monotonic()
     results: list[Result] = []
     coverage: Counts = Counter()
-    for result in run_seeds(jobs, processes):
-        results.append(result)
-        coverage.update(result.coverage)
-        if result.failed:
-            command = f'make simulate SIMULATE="{_options(result.engine, result.seed)} --trace"'
-            small = command.replace("--trace", "--shrink")
-            print(f"{result.report}\nagain, at this commit: {command}\nsmaller: {small}\n", flush=True)
+    try:
+        for result in run_seeds(jobs, processes):
+            results.append(result)
+            coverage.update(result.coverage)
+            if result.failed:
+                _print_failure(result)
+            if len(results) % PROGRESS_SEEDS == 0:
+                failures = sum(result.failed for result in results)
+                print(f"{len(results)} seeds after {time.monotonic() - started:.0f} s; {failures} failed", flush=True)
+    except KeyboardInterrupt:
+        print(f"stopped after {len(results)} of {len(jobs)} seeds")
     engines = dict.fromkeys(engine for engine, _ in jobs)
     print(table(coverage, engines))
     missed = not_met(coverage, engines, len(results))
@@ -83,6 +96,8 @@ def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
     print(f"{len(results)} seeds in {time.monotonic() - started:.0f} s; {len(failed)} failed{':' if failed else ''}")
     for engine in engines:
         of_engine = [result for result in results if result.engine == engine]
+        if not of_engine:
+            continue
         print(
             f"{len(of_engine)} of the {engine} engine, "
             f"{sum(result.cpu_seconds for result in of_engine) / len(of_engine):.2f} s CPU and "
@@ -90,7 +105,7 @@ def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
         )
     for options in failed:
         print(f"  {options}")
-    return not failed and not missed
+    return len(results) == len(jobs) and not failed and not missed
 
 
 def main(arguments: list[str] | None = None) -> int:

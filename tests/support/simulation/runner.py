@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -37,8 +39,16 @@ def run_seeds(jobs: Iterable[tuple[str, int]], processes: int) -> Iterator[Resul
     if processes == 1:
         yield from map(_run, jobs)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=be_quiet) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=_start_process) as pool:
         yield from pool.imap_unordered(_run, jobs)
+
+
+def _start_process() -> None:
+    """Ctrl-C is the main process's, which prints what was run until then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    be_quiet()
+    gc.collect()
+    gc.freeze()  # each seed ends with a full collection, which then does not look at all modules: 5 % of the time
 
 
 def be_quiet() -> None:
