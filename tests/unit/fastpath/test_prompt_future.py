@@ -102,6 +102,22 @@ def test_all_have_ended_when_the_last_one_has() -> None:
     asyncio.run(scene())
 
 
+def test_an_exception_is_retrieved_although_the_listener_has_no_use_for_it() -> None:
+    """As when a server stopped, and gave up the call whose work ends now."""
+
+    async def scene() -> None:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+        future: PromptFuture[int] = PromptFuture(loop=asyncio.get_running_loop())
+        when_all_ended([future], lambda: None)
+        future.set_exception(ValueError("no"))
+        del future
+        gc.collect()
+        assert problems == []
+
+    asyncio.run(scene())
+
+
 def test_all_of_none_and_all_of_ended_ones_have_ended_at_once() -> None:
     async def scene() -> None:
         ended: list[PromptFuture[int]] = [PromptFuture(loop=asyncio.get_running_loop()) for _ in range(2)]

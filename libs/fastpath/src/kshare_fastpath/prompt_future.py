@@ -87,11 +87,16 @@ def when_ended(future: asyncio.Future[Any], listener: Listener) -> None:
 
 
 def when_all_ended(futures: Sequence[asyncio.Future[Any]], listener: Callable[[], object]) -> None:
-    """Calls `listener` when all the Futures are done; at once if there are none."""
+    """Calls `listener` when all the Futures are done; at once if there are none.
+
+    Their exceptions count as retrieved: a listener whose call was given up does not ask for them.
+    """
     left = len(futures)
 
     def ended(future: asyncio.Future[Any]) -> None:
         nonlocal left
+        if not future.cancelled():
+            future.exception()
         left -= 1
         if not left:
             listener()
