@@ -1,7 +1,7 @@
 """Runs many seeds, or one again with a trace; see the package's text.
 
-The failing seeds are printed as they come, each with the command that replays it; in the end, or after Ctrl-C, what the
-seeds met (`coverage`). Exits 1 when a seed failed, when not all were run, or when so many seeds as
+The failing seeds are printed as they come, each with the command that replays it; in the end, or after SIGINT or
+SIGTERM, what the seeds met (`coverage`). Exits 1 when a seed failed, when not all were run, or when so many seeds as
 `coverage.ENOUGH_SEEDS` did not meet all that is declared.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from collections import Counter
@@ -76,6 +77,8 @@ def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
     started = time.monotonic()
     results: list[Result] = []
     coverage: Counts = Counter()
+    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in what a shell runs in the background
+        signal.signal(number, signal.default_int_handler)
     try:
         for result in run_seeds(jobs, processes):
             results.append(result)
