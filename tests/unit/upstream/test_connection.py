@@ -12,6 +12,7 @@ import uvloop
 
 from kshare_upstream.cluster import common_versions
 from kshare_upstream.connection import (
+    RECEIVE_AT_ONCE_BYTES,
     RECEIVE_BYTES,
     BrokerAddress,
     ClientSettings,
@@ -47,10 +48,14 @@ Respond = Callable[[Request[Response]], Response | bytes | None]
 
 
 class ScriptedBroker:
-    """Answers ApiVersions by itself and everything else as its test says, in pieces of `piece_bytes`."""
+    """Answers ApiVersions by itself and everything else as its test says, in pieces of `piece_bytes`.
 
-    def __init__(self, respond: Respond, piece_bytes: int) -> None:
+    With `is_read_in_pieces` the client can read each piece before the next one is sent.
+    """
+
+    def __init__(self, respond: Respond, piece_bytes: int, *, is_read_in_pieces: bool = False) -> None:
         self._respond = respond
+        self._is_read_in_pieces = is_read_in_pieces
         self._piece_bytes = piece_bytes
         self.client_ids: list[bytes] = []
 
@@ -72,6 +77,8 @@ class ScriptedBroker:
                 for start in range(0, len(data), self._piece_bytes):
                     writer.write(data[start : start + self._piece_bytes])
                     await writer.drain()
+                    if self._is_read_in_pieces:
+                        await asyncio.sleep(0)
         except (asyncio.IncompleteReadError, ConnectionResetError):
             pass
         finally:
@@ -126,6 +133,38 @@ def test_responses_of_any_length_arrive_in_any_pieces(piece_bytes: int) -> None:
             for length in lengths:
                 answer = await connection.ask(MetadataRequest(topics=[]), METADATA)
                 assert length_of(answer) == length
+
+    run(body)
+
+
+class CountingConnection(Connection):
+    """Counts how often it is woken for bytes of the broker."""
+
+    woken = 0
+
+    def heard(self) -> None:
+        self.woken += 1
+        super().heard()
+
+
+def test_a_long_response_in_small_pieces_wakes_the_client_once_for_each_megabyte() -> None:
+    """And what comes after it wakes the client with its first byte."""
+    left = [3 * RECEIVE_AT_ONCE_BYTES, 1, 10, RECEIVE_BYTES * 2, 1]
+
+    async def body() -> None:
+        lengths = list(left)
+        broker = ScriptedBroker(lambda _: of_length(left.pop(0)), 50_000, is_read_in_pieces=True)
+        server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+        async with server:
+            port: int = server.sockets[0].getsockname()[1]
+            connection = CountingConnection(BrokerAddress("127.0.0.1", port), ClientSettings())
+            await connection.start()
+            before = connection.woken
+            assert length_of(await connection.ask(MetadataRequest(topics=[]), METADATA)) == lengths.pop(0)
+            assert connection.woken - before <= 8, "once for each of 60 pieces without it"
+            for length in lengths:
+                assert length_of(await connection.ask(MetadataRequest(topics=[]), METADATA)) == length
+            connection.close()
 
     run(body)
 

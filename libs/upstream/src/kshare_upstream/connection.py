@@ -8,6 +8,7 @@ response is late, is closed, and every request under way fails with ConnectionLo
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import struct
 from collections import deque
@@ -24,6 +25,11 @@ from kshare_wire.messages import MalformedRequest, Request, Response, decode_res
 MAXIMUM_RESPONSE_BYTES = 1 << 30
 RECEIVE_BYTES = 64 * 1024
 """Responses up to this length are cut from one buffer; longer ones are received into a buffer of their own."""
+RECEIVE_AT_ONCE_BYTES = 1024 * 1024
+"""How much of a longer response the kernel gathers before it wakes this process (SO_RCVLOWAT).
+
+A broker sends it in pieces of its send buffer (socket.send.buffer.bytes, 100 KB), and each would wake the event loop.
+"""
 SOFTWARE_NAME, SOFTWARE_VERSION = "kshare", "0.1.0"
 API_VERSIONS_VERSION = 3
 SASL_HANDSHAKE_VERSION = 1
@@ -135,15 +141,20 @@ class Connection:
     async def ask_version(self, request: Request[AResponse], version: int, *, wait_ms: int = 0) -> AResponse:
         """The response to a request in exactly this version; ConnectionLost."""
         kind: type[AResponse] = request.RESPONSE  # type: ignore[assignment]  # Request[AResponse] says so
-        response: asyncio.Future[AResponse] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        response: asyncio.Future[AResponse] = loop.create_future()
         self._send(request, version, kind, response)
+        limit_s = (self._settings.request_timeout_ms + wait_ms) / 1000
+        # asyncio.timeout would do as well, at five times the price: each state write and each fetch comes by here.
+        timer = loop.call_later(limit_s, self._is_late, type(request).__name__, response)
         try:
-            async with asyncio.timeout((self._settings.request_timeout_ms + wait_ms) / 1000):
-                return await response
-        except TimeoutError:
-            lost = ConnectionLost(f"broker {self.address} did not answer {type(request).__name__} in time")
-            self.lose(lost)
-            raise lost from None
+            return await response
+        finally:
+            timer.cancel()
+
+    def _is_late(self, name: str, response: asyncio.Future[Any]) -> None:
+        if not response.done():
+            self.lose(ConnectionLost(f"broker {self.address} did not answer {name} in time"))
 
     def close(self) -> None:
         """Closes the connection; requests under way fail."""
@@ -266,7 +277,8 @@ class _Stream(asyncio.BufferedProtocol):
     """Cuts the bytes of a connection into responses, without a copy of long ones.
 
     Bytes are received into `_buffer`. A response that does not fit into it gets a buffer of its length, into which the
-    transport then receives directly.
+    transport then receives directly, in parts of RECEIVE_AT_ONCE_BYTES where the connection is not encrypted: the
+    kernel counts the bytes of TLS records, which are not those of the response.
     """
 
     def __init__(self, owner: Connection) -> None:
@@ -276,6 +288,9 @@ class _Stream(asyncio.BufferedProtocol):
         self._filled = 0
         self._long: bytearray | None = None
         self._long_filled = 0
+        self._socket: socket.socket | None = None
+        """None where the kernel cannot be told to gather a long response."""
+        self._gathered_bytes = 1
 
     def write(self, parts: list[bytes | bytearray | memoryview]) -> None:
         if self._transport is not None:
@@ -287,6 +302,8 @@ class _Stream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not instances of asyncio's
+        if transport.get_extra_info("ssl_object") is None:
+            self._socket = transport.get_extra_info("socket")
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = f": {error}" if error else ""
@@ -304,7 +321,9 @@ class _Stream(asyncio.BufferedProtocol):
             self._cut()
             return
         self._long_filled += received
-        if self._long_filled == len(self._long):
+        missing_bytes = len(self._long) - self._long_filled
+        self._gather(missing_bytes)
+        if not missing_bytes:
             whole, self._long = self._long, None
             self._owner.receive(memoryview(whole))
 
@@ -326,9 +345,17 @@ class _Stream(asyncio.BufferedProtocol):
                     self._long = bytearray(length)
                     self._long_filled = self._filled - begin
                     self._long[: self._long_filled] = memoryview(self._buffer)[begin : self._filled]
+                    self._gather(length - self._long_filled)
                     start = self._filled
                 break
             self._owner.receive(memoryview(bytes(memoryview(self._buffer)[begin:end])))
             start = end
         self._filled -= start
         self._buffer[: self._filled] = self._buffer[start : start + self._filled]
+
+    def _gather(self, missing_bytes: int) -> None:
+        """Has the kernel wake this process for what is missing of a long response, in large parts; 0: for any byte."""
+        wanted_bytes = max(1, min(missing_bytes, RECEIVE_AT_ONCE_BYTES))
+        if self._socket is not None and wanted_bytes != self._gathered_bytes:
+            self._gathered_bytes = wanted_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted_bytes)

@@ -43,6 +43,12 @@ RETRY_BACKOFF_MS = 200
 RETRY_BACKOFF_MAX_MS = 1_000
 EMPTY_PAUSE_MS = 10
 """The pause after an answer without records: a broker may not wait, although it was asked to."""
+AHEAD_PAUSE_MS = 1
+"""The pause before a fetch of what no reader waits for.
+
+A share fetch that was read for still has its acknowledgements to store. The megabytes of a fetch that was sent before
+them would come in between, at the broker and here.
+"""
 PREFERRED_MS = 300_000
 """How long a replica is preferred (metadata.max.age.ms of Kafka's consumer)."""
 NO_REPLICA = -1
@@ -73,7 +79,11 @@ class FetchLimits:
 
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 16 * 1024 * 1024
-    max_partition_fetch_bytes: int = 4 * 1024 * 1024
+    max_partition_fetch_bytes: int = 8_000_000
+    """Half of a window: each Fetch has a price beside that of its records, at the broker and here, so there are few.
+
+    A multiple of librdkafka's batch.size, because a broker also sends the part of a batch that still fits, in vain.
+    """
     client_rack: str = ""
 
 
@@ -154,6 +164,8 @@ class LogFetcher:
         self._preferred: dict[UpstreamPartitionName, tuple[int, float]] = {}
         self._leaders: dict[UpstreamPartitionName, int] = {}
         self._lookups: dict[UpstreamLog, asyncio.Task[None]] = {}
+        self._ahead: set[UpstreamLog] = set()
+        """The logs that will be looked at after AHEAD_PAUSE_MS."""
         self._wanted = asyncio.Event()
         self._dispatch: asyncio.Task[None] | None = None
 
@@ -176,8 +188,19 @@ class LogFetcher:
         self._leaders.pop(log.at, None)
         self._problems.forget(f"partition {log.at}")
 
-    def demand(self, log: UpstreamLog) -> None:
-        """A log wants to be fetched now."""
+    def demand(self, log: UpstreamLog, is_awaited: bool = True) -> None:
+        """A log wants to be fetched: now, or ahead of its readers if none of them waits for it."""
+        if is_awaited:
+            self._demand_now(log)
+        elif log not in self._ahead:
+            self._ahead.add(log)
+            asyncio.get_running_loop().call_later(AHEAD_PAUSE_MS / 1000, self._fetch_ahead, log)
+
+    def _fetch_ahead(self, log: UpstreamLog) -> None:
+        self._ahead.discard(log)
+        self._demand_now(log)
+
+    def _demand_now(self, log: UpstreamLog) -> None:
         if not any(log in blocked for kind, blocked in self._blocked.items() if not kind.is_tail):
             self._look_at(log)
 

@@ -41,6 +41,8 @@ INTEREST_MS = 30_000
 """How long a log is fetched after its last read."""
 AHEAD_SHARE = 0.5
 """The part of a window that may be filled ahead of its reader."""
+AWAITED_FETCH_BYTES = 4 * 1024 * 1024
+"""The limit of a fetch that a reader waits for: nothing of an answer is read before all of it is here."""
 MAX_TIMESTAMP = -3
 """Stands for the greatest timestamp in ListOffsets, version 7 and later."""
 NO_ID = bytes(16)
@@ -111,11 +113,14 @@ class UpstreamLog:
         *,
         window_limit_bytes: int,
         now_ms: Callable[[], int],
-        on_demand: Callable[[UpstreamLog], None],
+        on_demand: Callable[[UpstreamLog, bool], None],
         budget: WindowBudget,
         leader_epoch: int = UNKNOWN_LEADER_EPOCH,
     ) -> None:
-        """`on_demand` is called when something is to be fetched that no fetch under way brings."""
+        """`on_demand` is called when something is to be fetched that no fetch under way brings.
+
+        Its second argument tells whether a reader waits for it; else it lies ahead of all readers.
+        """
         self.topic_partition = topic_partition
         self.leader_epoch = leader_epoch
         """The epoch of this leader in the catalog; it fences the share-partitions' states."""
@@ -176,7 +181,7 @@ class UpstreamLog:
         await self._check_topic()
         await self._learn()
         self._opened.set()
-        self._on_demand(self)
+        self._on_demand(self, True)
 
     def close(self) -> None:
         """Nothing is read any more, because the log was replaced or this node does not lead it."""
@@ -306,7 +311,7 @@ class UpstreamLog:
         view.last_read_ms = self._now_ms()
         view.position = found[-1].last_offset + 1 if found else fetch_offset
         if self.next_fetch(read_committed=read_committed) is not None:
-            self._on_demand(self)
+            self._on_demand(self, not found)
         if not at_least_one and found and found[0].length > max_bytes:
             return []
         return found
@@ -329,7 +334,7 @@ class UpstreamLog:
         """See TopicLog.add_listener; while there is a listener the log is fetched for its isolation level."""
         token, listeners = object(), self._views[read_committed].listeners
         listeners[token] = listener
-        self._on_demand(self)
+        self._on_demand(self, True)
 
         def remove() -> None:
             listeners.pop(token, None)
@@ -359,7 +364,10 @@ class UpstreamLog:
             return None
         offset = max(offset, self.log_start_offset)
         last_epoch = self.epoch_at(offset - 1) if offset > self.log_start_offset else UNKNOWN_LEADER_EPOCH
-        return FetchPosition(offset, offset >= end, int(limit_bytes * AHEAD_SHARE), last_epoch)
+        max_bytes = int(limit_bytes * AHEAD_SHARE)
+        if view.window.missing_from is not None:
+            max_bytes = min(max_bytes, AWAITED_FETCH_BYTES)
+        return FetchPosition(offset, offset >= end, max_bytes, last_epoch)
 
     def take(self, fetched: Fetched, *, read_committed: bool) -> None:
         """Takes a broker's answer; KafkaError CORRUPT_MESSAGE where its records are damaged."""
