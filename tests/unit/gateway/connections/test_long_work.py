@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from kshare_core.configs import BROKER_CONFIGS, DynamicConfigs
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkSlices
 from kshare_gateway.connections.turns import REQUESTS_PER_TURN
+from kshare_gateway.handlers.admin.describe_configs import ELEMENTS_OF_A_CONFIG
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, build, request_frame, run, topic
@@ -123,6 +126,57 @@ def test_a_request_of_many_elements_is_read_answered_and_written_in_slices() -> 
         assert harness.node._gateway.slices.slices >= 3 * elements // SLICE_ELEMENTS
         assert asked >= elements // SLICE_ELEMENTS
         assert len(await answer) > elements * 10
+
+    run(scenario)
+
+
+def test_all_configs_of_brokers_are_described_in_slices() -> None:
+    """A short request may ask for many: a broker has hundreds, and may be named again and again."""
+    brokers = 50
+    shown = [definition for definition in BROKER_CONFIGS.values() if not definition.is_internal]
+
+    async def scenario(harness: GatewayHarness) -> None:
+        resources = [{"resource_type": 4, "resource_name": "7", "configuration_keys": None}] * brokers
+        before = harness.node._gateway.slices.slices
+        answer = await harness.client().ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources)
+        enough = brokers * len(shown) * ELEMENTS_OF_A_CONFIG // SLICE_ELEMENTS
+        assert harness.node._gateway.slices.slices - before >= enough
+        assert [len(result.configs) for result in answer.results] == [len(shown)] * brokers
+
+    run(scenario)
+
+
+def test_what_administrators_altered_costs_a_description_no_more_than_its_length() -> None:
+    """They were sorted anew for each config of a broker."""
+
+    class Counted(Mapping[str, str]):
+        """So many configs, and how often one of them was met in a loop."""
+
+        def __init__(self, length: int) -> None:
+            self._length = length
+            self.met = 0
+
+        def __len__(self) -> int:
+            return self._length
+
+        def __getitem__(self, name: str) -> str:
+            if name.startswith("unknown."):
+                return ""
+            raise KeyError(name)
+
+        def __iter__(self) -> Iterator[str]:
+            for number in range(self._length):
+                self.met += 1
+                yield f"unknown.{number}"
+
+    async def scenario(harness: GatewayHarness) -> None:
+        configs = harness.node._gateway.configs
+        assert isinstance(configs, DynamicConfigs)
+        configs.of_all_brokers = altered = Counted(1_000)
+        resources = [{"resource_type": 4, "resource_name": "7", "configuration_keys": None}]
+        answer = await harness.client().ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources)
+        assert len(answer.results[0].configs) > 1_000
+        assert altered.met <= 3 * len(altered)
 
     run(scenario)
 

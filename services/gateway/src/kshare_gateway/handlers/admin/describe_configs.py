@@ -14,7 +14,7 @@ coordinator, from which administrators' commands go on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kshare_core.configs import (
@@ -33,6 +33,7 @@ from kshare_core.configs import (
 )
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import Operation
+from kshare_core.work_slices import ElementCount
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import Gateway
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
@@ -65,6 +66,8 @@ LARGER_UNITS = {
 COORDINATOR_ADDRESS = "kshare.coordinator.address"
 DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
 """The only config of topics that kshare keeps in front of an existing cluster, which does not know it."""
+ELEMENTS_OF_A_CONFIG = 5
+"""Elements of a slice that one config counts for, with its synonyms and documentation. A broker has 342 of them."""
 NO_EFFECT = "Accepted for compatibility with Kafka, without effect."
 
 
@@ -77,15 +80,18 @@ class Synonym(NamedTuple):
 
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_result(context, resource, request) for resource in request.resources])
+    count = context.count_elements()
+    return DescribeConfigsResponse(
+        results=[await _result(context, resource, request, count) for resource in request.resources]
+    )
 
 
 def failed(context: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
 
 
-def _result(
-    context: RequestContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+async def _result(
+    context: RequestContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest, count: ElementCount
 ) -> DescribeConfigsResult:
     gateway = context.gateway
     describe = _DESCRIBERS.get(resource.resource_type)
@@ -99,7 +105,11 @@ def _result(
                 f"Resource type {resource.resource_type} is not supported; "
                 "allowed are 2 (topic), 4 (broker) and 32 (group)",
             )
-        entries = describe(gateway, resource.resource_name)
+        entries = []
+        for entry in describe(gateway, resource.resource_name):
+            entries.append(entry)
+            if count.add(ELEMENTS_OF_A_CONFIG):
+                await count.next_slice()
         if resource.resource_type == BROKER and COORDINATOR_ADDRESS in (resource.configuration_keys or ()):
             entries.append(coordinator_entry(gateway))
     except KafkaError as error:
@@ -139,7 +149,7 @@ def _visible(table: ConfigTable) -> list[ConfigDefinition]:
     return [definition for definition in table.values() if not definition.is_internal]
 
 
-def _describe_topic(gateway: Gateway, name: str) -> list[DescribeConfigsResourceResult]:
+def _describe_topic(gateway: Gateway, name: str) -> Iterator[DescribeConfigsResourceResult]:
     topic = topic_named(gateway, name)
     if not is_valid_topic_name(name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have the name {name[:300]!r}")
@@ -147,7 +157,8 @@ def _describe_topic(gateway: Gateway, name: str) -> list[DescribeConfigsResource
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {name}")
     texts = {entry.name: entry.value for entry in topic.configs}
     configs = effective_topic_config(gateway.configs, texts)
-    return [_entry(gateway, definition, configs, texts, TOPIC_CONFIG) for definition in _visible(TOPIC_CONFIGS)]
+    for definition in _visible(TOPIC_CONFIGS):
+        yield _entry(gateway, definition, configs, texts, TOPIC_CONFIG)
 
 
 def dead_letters_entry(
@@ -165,32 +176,34 @@ def dead_letters_entry(
     return entry
 
 
-def _describe_group(gateway: Gateway, group_id: str) -> list[DescribeConfigsResourceResult]:
+def _describe_group(gateway: Gateway, group_id: str) -> Iterator[DescribeConfigsResourceResult]:
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group needs a name")
     texts = dict(gateway.view.group_configs.get(group_id, {}))
     configs = effective_group_config(gateway.configs, texts)
-    return [_entry(gateway, definition, configs, texts, GROUP_CONFIG) for definition in _visible(GROUP_CONFIGS)]
+    for definition in _visible(GROUP_CONFIGS):
+        yield _entry(gateway, definition, configs, texts, GROUP_CONFIG)
 
 
-def _describe_broker(gateway: Gateway, name: str) -> list[DescribeConfigsResourceResult]:
+def _describe_broker(gateway: Gateway, name: str) -> Iterator[DescribeConfigsResourceResult]:
     if not name:
         of_all, _ = _altered(gateway.configs)
-        return [
-            _altered_entry(name, text, [Synonym(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG)]) for name, text in of_all
-        ]
+        for name, text in sorted(of_all.items()):
+            yield _altered_entry(name, text, [Synonym(name, text, DYNAMIC_DEFAULT_BROKER_CONFIG)])
+        return
     if name != str(gateway.node_id):
         text = f"This is broker {gateway.node_id}; configs of broker {name[:300]!r} are described by that one"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-    entries = [_broker_entry(gateway.configs, definition) for definition in _visible(BROKER_CONFIGS)]
+    for definition in _visible(BROKER_CONFIGS):
+        yield _broker_entry(gateway.configs, definition)
     of_all, of_one = _altered(gateway.configs)
-    for name in sorted({name for name, _ in (*of_all, *of_one)} - BROKER_CONFIGS.keys()):
+    for name in sorted({*of_all, *of_one} - BROKER_CONFIGS.keys()):
         synonyms = _broker_synonyms(gateway.configs, name)
-        entries.append(_altered_entry(name, synonyms[0].value, synonyms))
-    return entries
+        if synonyms:  # an administrator may remove one between two slices
+            yield _altered_entry(name, synonyms[0].value, synonyms)
 
 
-_DESCRIBERS: Mapping[int, Callable[[Gateway, str], list[DescribeConfigsResourceResult]]] = {
+_DESCRIBERS: Mapping[int, Callable[[Gateway, str], Iterator[DescribeConfigsResourceResult]]] = {
     TOPIC: _describe_topic,
     BROKER: _describe_broker,
     GROUP: _describe_group,
@@ -212,16 +225,16 @@ def coordinator_entry(gateway: Gateway) -> DescribeConfigsResourceResult:
     )
 
 
-def _altered(configs: Configs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _altered(configs: Configs) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The configs that administrators set for all brokers, and for this one."""
     if not isinstance(configs, DynamicConfigs):
-        return [], []
-    return sorted(configs.of_all_brokers.items()), sorted(configs.of_this_broker.items())
+        return {}, {}
+    return configs.of_all_brokers, configs.of_this_broker
 
 
 def _broker_synonyms(configs: Configs, name: str) -> list[Synonym]:
     """The places that a broker config's value comes from, nearest first; see the module docstring."""
-    of_all, of_one = map(dict, _altered(configs))
+    of_all, of_one = _altered(configs)
     static = configs.static if isinstance(configs, DynamicConfigs) else configs
     names = _in_kafkas_order(name)
     found = [
