@@ -7,8 +7,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +59,8 @@ class Run:
     attacked: Figures
     log: str
     connections: int
+    beside_drawing: Figures | None = None
+    """Beside senders that draw requests and send none: what their use of the processors alone does to a client."""
     problems: list[str] = field(default_factory=list)
 
     def report(self) -> str:
@@ -74,19 +76,31 @@ class Run:
             + ", ".join(f"{name} {count}" for name, count in self.outcomes.by_damage.most_common()),
             f"longest burst until its last answer: {self.outcomes.longest_s:.1f} s",
             f"good client without: {self.calm}",
+            *self._beside_drawing(),
             f"good client beside it: {self.attacked}, p99 {self.attacked.p99_ms / self.calm.p99_ms:.2f} times",
             *(f"{role}: {figures}" for role, figures in self.processes.items()),
             f"log: {self.log.count(chr(10))} lines, at most {lines_in_a_second(self.log)} in one second",
         ]
+        lines += self._refused_and_logged()
+        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        return "\n".join(lines)
+
+    def _beside_drawing(self) -> list[str]:
+        found = self.beside_drawing
+        if found is None:
+            return []
+        factor = found.p99_ms / self.calm.p99_ms
+        return [f"good client beside senders that send nothing: {found}, p99 {factor:.2f} times"]
+
+    def _refused_and_logged(self) -> list[str]:
+        lines = []
         if self.outcomes.good_refused:
             named = [
                 f"{ApiKey(key).api_name} v{version}: {count}"
                 for (key, version), count in self.outcomes.good_refused.most_common(20)
             ]
             lines.append("readable requests that closed the connection: " + ", ".join(named))
-        lines += [f"  {count:6} {kind}" for kind, count in kinds_of_lines(self.log)]
-        lines += [f"PROBLEM: {problem}" for problem in self.problems]
-        return "\n".join(lines)
+        return lines + [f"  {count:6} {kind}" for kind, count in kinds_of_lines(self.log)]
 
 
 def run_hostile(
@@ -96,10 +110,14 @@ def run_hostile(
     requests: int | None,
     seconds: float | None,
     calm_s: float,
+    drawing_s: float = 0.0,
     connections: int = 32,
     api_keys: Collection[int] = (),
 ) -> Run:
-    """Starts a cluster, and ends after at least so many requests and seconds, of those that are given."""
+    """Starts a cluster, and ends after at least so many requests and seconds, of those that are given.
+
+    `drawing_s`: how long the good client is measured beside senders that send nothing.
+    """
     with KshareCluster(folder, SETTINGS) as cluster:
         for topic in TOPICS:
             create_topic(cluster.bootstrap, topic, 2)
@@ -109,15 +127,19 @@ def run_hostile(
         with GoodClient(cluster.bootstrap) as client:
             with client.measured() as calm:
                 time.sleep(calm_s)
+            beside_drawing = None
+            if drawing_s:
+                with client.measured() as beside_drawing:
+                    _after_the_services(lambda: _draw(seed, vocabulary, drawing_s, api_keys))
             logged = len(cluster.log_text())
             with watched(pids) as processes, client.measured() as attacked:
                 began = time.monotonic()
                 is_enough = _limit(outcomes, began, requests, seconds)
-                with _after_the_services():
-                    asyncio.run(_send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys))
+                sending = _send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys)
+                _after_the_services(lambda: asyncio.run(sending))
                 took_s = time.monotonic() - began
         log = cluster.log_text()[logged:]
-        found = Run(outcomes, took_s, processes, calm, attacked, log, connections)
+        found = Run(outcomes, took_s, processes, calm, attacked, log, connections, beside_drawing)
         for role, pid in pids.items():
             if cluster.role_pid(role) != pid:
                 found.problems.append(f"{role} was started again: it had ended")
@@ -125,17 +147,25 @@ def run_hostile(
     return found
 
 
-@contextmanager
-def _after_the_services() -> Iterator[None]:
-    """Lets this thread work when the services do not: who attacks a cluster does not use the cluster's processors."""
-    thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
-    os.setpriority(os.PRIO_PROCESS, thread, min(19, before + SENDERS_NICE))
-    try:
-        yield
-    finally:
-        with suppress(PermissionError):  # only root may undo it, and what follows has time
-            os.setpriority(os.PRIO_PROCESS, thread, before)
+def _after_the_services(work: Callable[[], None]) -> None:
+    """Runs work when the services and the good client do not: who attacks a cluster does not use its processors."""
+
+    def run() -> None:
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + SENDERS_NICE))
+        work()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="senders") as thread_of_its_own:
+        thread_of_its_own.submit(run).result()
+
+
+def _draw(seed: int, vocabulary: Vocabulary, seconds: float, api_keys: Collection[int]) -> None:
+    """Does for so long what a sender does before it sends."""
+    source = RequestSource(random.Random(seed), vocabulary, api_keys)
+    deadline, number = time.monotonic() + seconds, 0
+    while time.monotonic() < deadline:
+        source.next_request(number)
+        number += 1
 
 
 def _limit(outcomes: Outcomes, began: float, requests: int | None, seconds: float | None) -> Callable[[], bool]:
