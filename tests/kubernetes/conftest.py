@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 
-from support.clusters.kubernetes import cache
+import pytest
+
+from support.clusters.kubernetes import Kubernetes, cache
 
 _HAS_HELM = shutil.which("helm") is not None or (cache() / "bin" / "helm").exists()
 
@@ -15,3 +18,12 @@ elif _HAS_HELM:
     collect_ignore_glob = ["test_*_installed.py"]
 else:
     collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that failed leaves its release; the next one on the same cluster would fail with it."""
+    yield
+    if "cluster" in request.fixturenames:
+        cluster: Kubernetes = request.getfixturevalue("cluster")
+        cluster.uninstall_all()

@@ -7,7 +7,6 @@ upgrade, a rollback, and an uninstall with a new installation on the same volume
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -36,7 +35,6 @@ ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
 CALLED_ROLES = ("coordinator", "share-coordinator", "leader")
 ADMINISTRATOR = CHART.parents[1] / "deploy" / "kubernetes" / "administrator.yaml"
 EXISTING_KAFKA = Path(__file__).with_name("existing-kafka.yaml")
-OF_CERT_MANAGER = "apiVersion: cert-manager.io/"
 
 
 @pytest.fixture(scope="module")
@@ -174,30 +172,6 @@ def test_the_life_of_an_installation(cluster: Kubernetes) -> None:
         pool.run_until_drained(installation.bootstraps[0], "workers", "orders", timeout_s=150)
     assert pool.account.finish(range(load.total)) == []
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
-
-
-def test_the_api_server_takes_whatever_the_chart_can_render(cluster: Kubernetes) -> None:
-    """Strictly: a field that its kind does not have is refused. Kinds of others come from tests/kubernetes/crds.
-
-    But for cert-manager's, which are not there: its Certificate is only rendered (snapshots).
-    """
-    crds = sorted((Path(__file__).parent / "crds").glob("*.yaml"))
-    for crd in crds:
-        cluster.kubectl("apply", "--filename", str(crd))
-    for crd in crds:
-        cluster.kubectl("wait", "--for", "condition=Established", "--timeout", "30s", "--filename", str(crd))
-    for values in sorted((CHART / "ci").glob("*.yaml")):
-        rendered = cluster.helm(
-            *("template", "strict", str(CHART), "--values", str(values), "--set", "image.registry=kshare"),
-            *("--skip-tests", "--kube-version", "1.36.3"),
-        )
-        rendered = "\n---\n".join(part for part in rendered.split("\n---\n") if OF_CERT_MANAGER not in part)
-        # The test's cluster has IPv4 only, so Services cannot have the other family.
-        rendered = re.sub(r"\n +ipFamilies: .*", "", rendered)
-        arguments = ("--dry-run=server", "--validate=strict", "--filename", "-")
-        accepted = cluster.kubectl("apply", *arguments, given=rendered)
-        assert "(server dry run)" in accepted
-        assert len(accepted.splitlines()) == rendered.count("\nkind: ")
 
 
 @pytest.mark.timeout(900)

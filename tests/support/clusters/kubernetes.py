@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from support.clusters.dual_stack import write_dual_stack
 from support.environment.docker import ROOT, TARGETS, docker, images, kafka_image
 from support.environment.installation import alone, user_cache
 
@@ -25,6 +26,8 @@ SHARED = ROOT.parent / "shared" / "kubernetes"
 CHART = ROOT / "helm" / "kshare"
 BUILD_TIMEOUT_S = 3_000
 RELEASE = "queues"
+OWN_NODE = "10.250.0.2"
+"""The address of the node of ../shared/kubernetes; this machine is 10.250.0.1 to it."""
 
 
 def cache() -> Path:
@@ -97,12 +100,23 @@ class Kubernetes:
     def helm(self, *arguments: str, timeout_s: float = 300, given: str | None = None) -> str:
         return run("helm", *arguments, environment=self.environment, timeout_s=timeout_s, given=given)
 
+    def shell(self, script: str, timeout_s: float = 600) -> str:
+        """A script of our documents; the first command that fails ends it."""
+        return run("bash", "-euo", "pipefail", "-c", script, environment=self.environment, timeout_s=timeout_s)
+
     def get(self, *arguments: str) -> Any:
         return json.loads(self.kubectl("get", *arguments, "--output", "json"))
 
     def wait_for(self, kind: str, name: str) -> None:
         """Until all pods of a StatefulSet or Deployment are of its newest revision, and ready."""
         self.kubectl("rollout", "status", f"{kind}/{name}", "--timeout", "180s")
+
+    def uninstall_all(self) -> None:
+        """All releases, also those of an installation that failed; returns when no pod is left."""
+        for release in self.helm("list", "--all", "--short").split():
+            self.helm("uninstall", release, "--wait", "--timeout", "180s")
+            selector = f"app.kubernetes.io/instance={release}"
+            self.kubectl("wait", "--for", "delete", "pods", "--selector", selector, "--timeout", "120s")
 
     def describe_trouble(self) -> str:
         """What a person would look at first."""
@@ -118,8 +132,8 @@ def _reachable(environment: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def kubernetes() -> Iterator[Kubernetes]:
-    """The user's cluster, or a node of our own that is taken down afterwards."""
+def kubernetes(*, dual_stack: bool = False) -> Iterator[Kubernetes]:
+    """The user's cluster, or a node of our own that is taken down afterwards, with IPv6 beside IPv4 if wanted."""
     environment = helm_environment()
     if _reachable(environment):
         registry = environment.get("KSHARE_TEST_REGISTRY")
@@ -137,13 +151,16 @@ def kubernetes() -> Iterator[Kubernetes]:
     environment["PATH"] = f"{cache() / 'bin'}:{environment['PATH']}"
     environment["KUBECONFIG"] = str(cache() / "run/cfg/admin.kubeconfig")
     _, tag = images()
+    script = SHARED / "k8snode.sh"
+    if dual_stack:
+        script = write_dual_stack(script, cache() / "k8snode-dual-stack.sh")
     with alone("kubernetes-node"):  # there can be one on a machine
         try:
-            run(str(SHARED / "k8snode.sh"), "up", environment=environment)
+            run(str(script), "up", environment=environment)
             _import_images(environment, tag)
-            yield Kubernetes(environment, "10.250.0.2", "kshare", tag, "local", kafka_image())
+            yield Kubernetes(environment, OWN_NODE, "kshare", tag, "local", kafka_image())
         finally:
-            run(str(SHARED / "k8snode.sh"), "down", environment=environment)
+            run(str(script), "down", environment=environment)
 
 
 def _import_images(environment: Mapping[str, str], tag: str) -> None:
