@@ -13,7 +13,7 @@ import pytest
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.local_sockets import connected_socket, listening_socket
+from kshare_rpc.local_sockets import SEND_BUFFER_BYTES, connected_socket, listening_socket, take_large_messages
 from kshare_rpc.network import Service
 
 NOBODY = 65_534
@@ -96,3 +96,15 @@ def test_the_socket_of_another_user_is_not_trusted() -> None:
     with taken, socket.socket(socket.AF_UNIX) as plain:
         plain.connect(f"\0kshare-rpc-{address}")  # it is there
         assert connected_socket(address) is None
+
+
+def test_a_large_message_fits_into_a_unix_socket_as_far_as_the_system_allows() -> None:
+    most = int(Path("/proc/sys/net/core/wmem_max").read_text())
+    left, right = socket.socketpair()
+    with left, right, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp:
+        before = tcp.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        for each in (left, tcp, None):
+            take_large_messages(each)
+        # The kernel doubles what it was asked for, to have room for its own books.
+        assert left.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * min(SEND_BUFFER_BYTES, most)
+        assert tcp.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before

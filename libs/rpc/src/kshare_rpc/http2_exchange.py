@@ -20,6 +20,7 @@ import grpc
 
 from kshare_rpc.frames import FrameError
 from kshare_rpc.http2_frames import Http2Frames
+from kshare_rpc.local_sockets import take_large_messages
 
 KEEPALIVE_INTERVAL_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
@@ -81,6 +82,7 @@ class Http2Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        take_large_messages(transport.get_extra_info("socket"))
         self._frames.start()
         self._keepalive = self._loop.call_later(KEEPALIVE_INTERVAL_MS / 1000, self._keep_alive)
 

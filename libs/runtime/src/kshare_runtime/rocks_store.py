@@ -616,7 +616,8 @@ class RocksStore:
 class _Scan:
     """The pairs of a range, one at a time; a broken block raises StorageFailure instead of ending the range early.
 
-    Goes down to the key `lowest` where that is given, otherwise up to the cursor's bound.
+    Goes down to the key `lowest` where that is given, otherwise up to the cursor's bound. The cursor stands on the pair
+    that was returned last, because a move reads the next pair's block from the disk, and many callers end before that.
     """
 
     def __init__(
@@ -628,6 +629,7 @@ class _Scan:
         # The bound's bytes belong to the options; rocksdict 0.3.29 frees them with it although the cursor reads them.
         self._options = options
         self._lowest = lowest
+        self._has_begun = False
         self._dropped = False
 
     def __iter__(self) -> _Scan:
@@ -650,19 +652,19 @@ class _Scan:
         return pair
 
     def _take(self, cursor: RdictIter) -> tuple[bytes, bytes] | None:
+        if not self._has_begun:
+            self._has_begun = True
+        elif self._lowest is None:
+            cursor.next()
+        else:
+            cursor.prev()
         if not cursor.valid():
             cursor.status()
             return None
         key = cursor.key()
-        if self._lowest is None:
-            pair = (key, cursor.value())
-            cursor.next()
-            return pair
-        if key < self._lowest:
+        if self._lowest is not None and key < self._lowest:
             return None
-        pair = (key, cursor.value())
-        cursor.prev()
-        return pair
+        return key, cursor.value()
 
     def drop(self) -> None:
         """Releases the database, which is being closed."""

@@ -71,6 +71,7 @@ class MemoryTopicLog:
         self.appended_ms: int | None = None
         """Where it is set, batches are real ones, of records of this time."""
         self.reads = 0
+        self.read_bytes = 0
         self.fails = False
         self.failure = StorageFailure("the disk is gone")
         self.epochs = LeaderEpochHistory([])
@@ -157,6 +158,7 @@ class MemoryTopicLog:
                 if found and size > max_bytes:
                     break
                 found.append(batch)
+        self.read_bytes += sum([batch.length for batch in found])
         return found
 
     has_brokers_epochs = False

@@ -10,7 +10,7 @@ import pytest
 from kshare_core.errors import CorruptRecords, ErrorCode
 from kshare_leader.ports import TimestampOffset
 from kshare_leader.share import directory
-from kshare_leader.share.limits import WRITE_ATTEMPT_MIN_MS
+from kshare_leader.share.limits import FIRST_READ_BYTES, WRITE_ATTEMPT_MIN_MS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
 from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, make_view, owner, run
@@ -618,6 +618,24 @@ def test_state_that_makes_no_sense_is_an_error_and_not_a_guess() -> None:
         leader.channel.on_its_way = spoil
         response, _ = await leader.fetch()
         assert response.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_fetch_reads_about_the_bytes_of_the_records_that_it_acquires() -> None:
+    async def test() -> None:
+        leader = ready(records=0)
+        log = leader.log()
+        for _ in range(1_000):
+            log.append(10, size=1_000)
+        assert await leader.acquire("m1", max_records=10) == [(0, 9, 1)]
+        assert log.read_bytes <= FIRST_READ_BYTES
+        log.read_bytes = log.reads = 0
+        found = await leader.acquire("m2", max_records=1_500, fetch_number=1)
+        assert (found[0][0], found[-1][1]) == (10, 1_509)
+        assert 150_000 <= log.read_bytes <= 150_000 + FIRST_READ_BYTES
+        assert log.reads <= 3
         await leader.service.stop()
 
     run(test)

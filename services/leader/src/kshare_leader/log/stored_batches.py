@@ -53,16 +53,28 @@ class StoredBatches:
 
     def from_offset(self, offset: int, end_offset: int = MAX_OFFSET) -> Iterator[StoredBatch]:
         """Stored batches from the one that holds `offset`, or the next, up to those that begin at `end_offset`."""
-        start = keys.long_key(self._prefix, max(offset, 0))
-        if 0 < offset < MAX_OFFSET:
-            upper = keys.long_key(self._prefix, offset + 1)
-            for key, data in self._store.scan(keys.LOG, self._prefix, upper, reverse=True):
-                if self._stored_batch(key, data).last_offset >= offset:
-                    start = key
-                break
+        holder = self._holder_of(offset) if 0 < offset < MAX_OFFSET else None
+        if holder is None:
+            start = keys.long_key(self._prefix, max(offset, 0))
+        elif holder.base_offset < end_offset:
+            yield holder  # a megabyte that need not be read again
+            start = keys.long_key(self._prefix, holder.base_offset + 1)
+        else:
+            return
         end = self._prefix_end if end_offset == MAX_OFFSET else keys.long_key(self._prefix, end_offset)
         for key, data in self._store.scan(keys.LOG, start, end):
             yield self._stored_batch(key, data)
+
+    def _holder_of(self, offset: int) -> StoredBatch | None:
+        """The batch that holds `offset`; one that begins there, as in a read from end to end, needs no scan."""
+        first = keys.long_key(self._prefix, offset)
+        if (data := self._store.get(keys.LOG, first)) is not None:
+            return self._stored_batch(first, data)
+        upper = keys.long_key(self._prefix, offset + 1)
+        for key, data in self._store.scan(keys.LOG, self._prefix, upper, reverse=True):
+            batch = self._stored_batch(key, data)
+            return batch if batch.last_offset >= offset else None
+        return None
 
     def slice_from(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
         """The batches of `from_offset`, up to the one that reaches `max_bytes`."""

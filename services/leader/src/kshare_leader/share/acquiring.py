@@ -16,7 +16,7 @@ from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.ports import StoredBatch, TopicLog
 from kshare_leader.share.group_settings import GroupSettings
-from kshare_leader.share.limits import FRUITLESS_READS_LIMIT, READ_CHUNK_BYTES
+from kshare_leader.share.limits import FIRST_READ_BYTES, FRUITLESS_READS_LIMIT, READ_CHUNK_BYTES
 from kshare_leader.share.log_slices import read_slice, readable_end
 
 _NOTHING = FetchLimits(
@@ -49,16 +49,20 @@ def take_records(
     """Acquires records, up to the limits, into `taken`; they stay acquired even if this raises.
 
     Raises StorageFailure. Returns whether a long stretch without records follows, which the scan should cross.
+
+    The first read is a small one; the next have about the bytes of the records that are left. Batches that are read and
+    not acquired would be read again by the next fetch.
     """
     machine.remove_below(log.log_start_offset)
     cursor = machine.start_offset
     records_left, bytes_left = limits.max_records, max_bytes
     fruitless_reads = 0
+    chunk_bytes = FIRST_READ_BYTES
     while records_left > 0:
         position = machine.next_fetch(cursor, limits.group)
         if position is None:
             return False
-        read_bytes = max(1, min(READ_CHUNK_BYTES, bytes_left))
+        read_bytes = max(1, min(chunk_bytes, bytes_left))
         part = read_slice(log, position.offset, read_bytes, read_committed=read_committed)
         if part is None:
             return False
@@ -71,8 +75,14 @@ def take_records(
         acquired, complete = machine.acquire(limits, now_ms, position.offset, headers, cursor)
         if acquired:
             taken.records.extend(acquired)
-            bytes_left -= _add_batches(taken.batches, batches, acquired)
-            records_left -= sum(last - first + 1 for first, last, _ in acquired)
+            added_bytes = _add_batches(taken.batches, batches, acquired)
+            added_records = sum(last - first + 1 for first, last, _ in acquired)
+            bytes_left -= added_bytes
+            records_left -= added_records
+            expected_bytes = added_bytes * records_left // added_records
+            chunk_bytes = min(max(FIRST_READ_BYTES, expected_bytes), READ_CHUNK_BYTES)
+        elif chunk_bytes < READ_CHUNK_BYTES:
+            chunk_bytes = READ_CHUNK_BYTES
         else:
             fruitless_reads += 1
         if complete or (bytes_left <= 0 and taken.records):

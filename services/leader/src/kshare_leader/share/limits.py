@@ -12,6 +12,8 @@ SHARE_PARTITIONS_PER_WRITE_LIMIT = 100
 """Share-partitions in one WriteShareGroupState request."""
 READ_CHUNK_BYTES = 1 << 20
 """Bytes of a log that one read returns."""
+FIRST_READ_BYTES = 64 * 1024
+"""Bytes of a fetch's first read, before it knows how many bytes its records have."""
 FRUITLESS_READS_LIMIT = 2
 """After this many reads without a record for the group, a fetch leaves the rest of the stretch to the scan."""
 PENDING_CHANGES_LIMIT = 500
