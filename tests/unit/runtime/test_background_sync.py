@@ -1,4 +1,4 @@
-"""Syncs beside the event loop: by io_uring, by Linux AIO and by a thread."""
+"""Syncs beside the event loop: by io_uring and by a thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kshare_runtime.background_sync import BackgroundSync, KernelSync, RingSync, ThreadSync, background_sync
+from kshare_runtime.background_sync import BackgroundSync, RingSync, ThreadSync, background_sync
 
 
 def is_offered(kind: Callable[[asyncio.AbstractEventLoop], BackgroundSync]) -> bool:
@@ -24,7 +24,7 @@ def is_offered(kind: Callable[[asyncio.AbstractEventLoop], BackgroundSync]) -> b
     return True
 
 
-BY_THE_KERNEL = [kind for kind in (RingSync, KernelSync) if is_offered(kind)]
+BY_THE_KERNEL = [kind for kind in (RingSync,) if is_offered(kind)]
 KINDS: list[Callable[[asyncio.AbstractEventLoop], BackgroundSync]] = [*BY_THE_KERNEL, ThreadSync]
 
 

@@ -1,24 +1,24 @@
-"""fdatasync beside the event loop: by io_uring, else by Linux AIO, else by a thread of this process.
+"""fdatasync beside the event loop: by io_uring, else by a thread of this process.
 
 An event loop that calls fdatasync answers no client until the call returns. On a machine whose processors are all
 busy, the process is scheduled again only 1 to 4 ms after the disk has finished, so a loop that syncs every write falls
 behind.
 
 Who syncs decides how long it takes there. The threads of io_uring belong to this process and inherit its short slices
-(`kshare_fastpath.scheduling`): beside two busy processes a sync takes 0.1 to 0.2 ms, as without them. Those of Linux
-AIO are the kernel's own and wait for a whole slice of whoever computes, 3 ms in the median. A Python thread needs the
-interpreter's lock twice (docs/performance.md). Sandboxes often refuse io_uring, as Docker's and containerd's default
-seccomp profiles do.
+(`kshare_fastpath.scheduling`): beside two busy processes a sync takes 0.1 to 0.2 ms, as without them. A Python thread
+inherits them too, and needs the interpreter's lock besides. Sandboxes often refuse io_uring, as Docker's and
+containerd's default seccomp profiles do. Linux AIO is not used: its threads are the kernel's own and wait for a whole
+slice of a process that computes, 3 ms in the median (docs/performance.md).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from abc import ABC, abstractmethod
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Protocol
 
 from caio import AbstractOperation
@@ -30,13 +30,6 @@ except ImportError:  # another operating system, or this one refuses
     HAS_RINGS = False
 else:
     HAS_RINGS = True
-try:
-    from caio.linux_aio import Context as KernelContext
-    from caio.linux_aio import Operation as KernelOperation
-except ImportError:  # another operating system
-    HAS_KERNEL_SYNC = False
-else:
-    HAS_KERNEL_SYNC = True
 
 Ended = Callable[[bool], None]
 """Called by the event loop with whether the file is durable up to what had been written when the sync began."""
@@ -56,34 +49,22 @@ class BackgroundSync(Protocol):
 
 def background_sync(loop: asyncio.AbstractEventLoop) -> BackgroundSync:
     """The quickest that the system lets this process have."""
-    for kind, is_there in ((RingSync, HAS_RINGS), (KernelSync, HAS_KERNEL_SYNC)):
-        if is_there:
-            with suppress(OSError, SystemError, ValueError, RuntimeError):
-                return kind(loop)
+    if HAS_RINGS:
+        with suppress(OSError, SystemError, ValueError, RuntimeError):
+            return RingSync(loop)
     return ThreadSync(loop)
 
 
-class _Context(Protocol):
-    """A context of `caio` whose descriptor becomes readable when an operation has ended."""
+class RingSync:
+    """Syncs by io_uring; OSError or another error of `caio` where the kernel refuses it."""
 
-    @property
-    def fileno(self) -> int: ...
-
-    def poll(self) -> int: ...
-
-    def process_events(self) -> int: ...
-
-
-class _DescriptorSync(ABC):
-    """Syncs whose end makes a descriptor of `context` readable."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, context: _Context) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._context = context
+        self._ring = RingContext(1)
         self._operation: AbstractOperation | None = None
         self._ended: Ended | None = None
         self._is_beginning = False
-        loop.add_reader(context.fileno, self._collect)
+        loop.add_reader(self._ring.fileno, self._collect)
 
     def begin(self, descriptor: int, ended: Ended) -> None:
         assert self._ended is None, "one sync at a time"
@@ -97,19 +78,24 @@ class _DescriptorSync(ABC):
         if not is_taken:
             self._loop.call_soon(self._end, False)
 
-    @abstractmethod
     def _submit(self, descriptor: int) -> bool:
         """Begins the sync; whether the kernel took it."""
+        operation = RingOperation.fdsync(descriptor)
+        operation.set_callback(self._completed)
+        self._operation = operation  # the kernel writes into it
+        is_taken = self._ring.submit(operation) == 1
+        self._ring.flush()
+        return is_taken
 
     def close(self) -> None:
         if not self._loop.is_closed():
-            self._loop.remove_reader(self._context.fileno)
+            self._loop.remove_reader(self._ring.fileno)
         self._ended = None
 
     def _collect(self) -> None:
         with suppress(BlockingIOError):  # an earlier look has found it already
-            self._context.poll()
-        self._context.process_events()
+            self._ring.poll()
+        self._ring.process_events()
 
     def _completed(self, result: int) -> None:
         assert self._operation is not None
@@ -130,55 +116,37 @@ class _DescriptorSync(ABC):
             ended(is_durable)
 
 
-class RingSync(_DescriptorSync):
-    """Syncs by io_uring; OSError or another error of `caio` where the kernel refuses it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._ring = RingContext(1)
-        super().__init__(loop, self._ring)
-
-    def _submit(self, descriptor: int) -> bool:
-        operation = RingOperation.fdsync(descriptor)
-        operation.set_callback(self._completed)
-        self._operation = operation  # the kernel writes into it
-        is_taken = self._ring.submit(operation) == 1
-        self._ring.flush()
-        return is_taken
-
-
-class KernelSync(_DescriptorSync):
-    """Syncs by Linux AIO; OSError or another error of `caio` where the kernel refuses it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._aio = KernelContext(1)
-        super().__init__(loop, self._aio)
-
-    def _submit(self, descriptor: int) -> bool:
-        operation = KernelOperation.fdsync(descriptor)
-        operation.set_callback(self._completed)
-        self._operation = operation  # the kernel writes into it
-        return self._aio.submit(operation) == 1
-
-
 class ThreadSync:
     """Syncs by a thread of this process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._executor = ThreadPoolExecutor(1, "log-sync")
         self._ended: Ended | None = None
+        self._descriptors: SimpleQueue[int | None] = SimpleQueue()
+        """What the thread is to sync; None ends it."""
+        threading.Thread(target=self._run, name="log-sync", daemon=True).start()
 
     def begin(self, descriptor: int, ended: Ended) -> None:
         assert self._ended is None, "one sync at a time"
         self._ended = ended
-        self._loop.run_in_executor(self._executor, os.fdatasync, descriptor).add_done_callback(self._completed)
+        self._descriptors.put(descriptor)
 
     def close(self) -> None:
         self._ended = None
-        self._executor.shutdown(wait=False)
+        self._descriptors.put(None)
 
-    def _completed(self, future: asyncio.Future[None]) -> None:
-        is_durable = not future.cancelled() and future.exception() is None
+    def _run(self) -> None:
+        while (descriptor := self._descriptors.get()) is not None:
+            try:
+                os.fdatasync(descriptor)
+            except OSError:
+                is_durable = False
+            else:
+                is_durable = True
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._completed, is_durable)
+
+    def _completed(self, is_durable: bool) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(is_durable)
