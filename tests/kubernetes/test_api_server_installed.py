@@ -133,6 +133,7 @@ def test_claims_come_back_as_they_were(cluster: Kubernetes) -> None:
     with snapshots_get_ready(cluster) as ready:
         cluster.shell(documented(BACKUP))
     assert sorted(ready) == sorted(before)
+    cluster.kubectl("delete", "volumesnapshots,persistentvolumeclaims", "--all")
 
 
 def described(cluster: Kubernetes) -> dict[str, dict[str, str | None]]:
