@@ -10,12 +10,30 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from support.clients.delivery import wait_for
-from support.clusters.kubernetes import CHART, RELEASE, Kubernetes, kubernetes
+from support.clusters.helm_release import Release
+from support.clusters.kubernetes import RELEASE, Kubernetes, kubernetes
 
 PORT = 30_092
 NAME = f"{RELEASE}-kshare"
 TOOLBOX = ("exec", f"deployment/{NAME}-toolbox", "--")
 ALTERED = "message.max.bytes"
+ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
+PRIORITY: dict[str, Any] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "important"},
+    "value": 1_000,
+}
+CONFINEMENT = """
+import os
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(os.getuid(), status["NoNewPrivs"].strip(), status["CapEff"].strip())
+try:
+    open("/opt/kshare/new", "w")
+except OSError as error:
+    print("read-only" if error.errno == 30 else error)
+"""
+"""Prints the user, NoNewPrivs (1: privileges cannot grow), the capabilities, and whether the root is read-only."""
 
 
 @pytest.fixture(scope="module")
@@ -24,38 +42,19 @@ def cluster() -> Iterator[Kubernetes]:
         yield found
 
 
-class Release:
-    """One installation, with values that a test changes."""
-
-    def __init__(self, cluster: Kubernetes) -> None:
-        self.cluster = cluster
-        self.values: dict[str, Any] = {
-            **cluster.values,
-            "gateway": {"external": {"type": "perGateway", "host": cluster.node, "port": PORT}},
-            "toolbox": {"enabled": True},
-            "keepReplicas": True,
-            "extraEnv": [{"name": "TZ", "value": "UTC"}],
-            "commonLabels": {"team": "orders"},
-        }
-        leader = self.values["leader"]
-        self.values["leader"] = {"storage": {**leader["storage"], "retention": {"whenDeleted": "Delete"}}}
-
-    def helm(self, command: str) -> None:
-        arguments = (command, RELEASE, str(CHART), "--values", "-", "--wait", "--timeout", "240s")
-        try:
-            self.cluster.helm(*arguments, given=json.dumps(self.values))
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.cluster.describe_trouble()}") from None
-
-    def pods(self, role: str) -> dict[str, str]:
-        """The uids of a role's pods, by name."""
-        selector = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component={role}"
-        items = self.cluster.get("pods", "--selector", selector)["items"]
-        return {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
-
-    def claims(self) -> set[str]:
-        items = self.cluster.get("persistentvolumeclaims")["items"]
-        return {item["metadata"]["labels"]["app.kubernetes.io/component"] for item in items}
+def release_of_a_team(cluster: Kubernetes) -> Release:
+    """With what a team sets: labels, variables, priorities, a toolbox, and addresses of gateways for outside."""
+    release = Release(cluster)
+    release.values |= {
+        "gateway": {"external": {"type": "perGateway", "host": cluster.node, "port": PORT}},
+        "toolbox": {"enabled": True},
+        "keepReplicas": True,
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "commonLabels": {"team": "orders"},
+        "priorityClassName": PRIORITY["metadata"]["name"],
+    }
+    release.values["leader"]["storage"]["retention"] = {"whenDeleted": "Delete"}
+    return release
 
 
 def addresses_told(cluster: Kubernetes, bootstrap: str) -> set[str]:
@@ -68,10 +67,24 @@ def addresses_told(cluster: Kubernetes, bootstrap: str) -> set[str]:
     return set(cluster.kubectl(*TOOLBOX, "python", "-c", program, bootstrap).split())
 
 
+def check_pods(release: Release) -> None:
+    """What the values say is on every pod that runs, and holds in it."""
+    pods = release.cluster.get("pods", "--selector", "team=orders")["items"]
+    assert {each["metadata"]["name"] for each in pods} == set(release.all_pods())
+    assert {each["spec"]["priority"] for each in pods} == {PRIORITY["value"]}
+    for role in ROLES:
+        pod = next(iter(release.pods(role)))
+        assert release.cluster.kubectl("exec", pod, "--", "printenv", "TZ").strip() == "UTC"
+        told = release.cluster.kubectl("exec", pod, "--", "python", "-c", CONFINEMENT).split()
+        assert told == ["10001", "1", "0000000000000000", "read-only"], role
+
+
 @pytest.mark.timeout(1_500)
 def test_day_two(cluster: Kubernetes) -> None:
-    release = Release(cluster)
+    cluster.kubectl("apply", "--filename", "-", given=json.dumps(PRIORITY))
+    release = release_of_a_team(cluster)
     release.helm("install")
+    check_pods(release)
 
     # Clients inside are told addresses of pods, and clients outside those of nodes.
     pods = cluster.get("pods", "--selector", "app.kubernetes.io/component=gateway")["items"]
@@ -93,8 +106,7 @@ def test_day_two(cluster: Kubernetes) -> None:
     assert cluster.kubectl(*TOOLBOX, "printenv", "TZ").strip() == "UTC"
 
     # A dynamic config is altered without a restart of any pod.
-    roles = ("coordinator", "share-coordinator", "leader", "gateway")
-    before = {role: release.pods(role) for role in roles}
+    before = {role: release.pods(role) for role in ROLES}
     cluster.kubectl(*TOOLBOX, "kshare", "brokers", "set", f"{ALTERED}=2000000")
 
     def value_at(node_id: str) -> str | None:
@@ -105,7 +117,7 @@ def test_day_two(cluster: Kubernetes) -> None:
     wait_for(
         lambda: [value_at(node_id) for node_id in ("1", "2")] == ["2000000", "2000000"], "the new value", timeout_s=30
     )
-    assert {role: release.pods(role) for role in roles} == before
+    assert {role: release.pods(role) for role in ROLES} == before
 
     # An upgrade leaves what was scaled by hand.
     cluster.kubectl("scale", f"statefulset/{NAME}-share-coordinator", "--replicas", "3")
@@ -116,6 +128,6 @@ def test_day_two(cluster: Kubernetes) -> None:
 
     # Only the volumes of leaders go with the release.
     assert release.claims() >= {"leader", "coordinator", "share-coordinator"}
-    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "180s")
+    release.uninstall()
     wait_for(lambda: "leader" not in release.claims(), "the claims of leaders are gone", timeout_s=120)
     assert release.claims() >= {"coordinator", "share-coordinator"}
