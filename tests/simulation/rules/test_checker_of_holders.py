@@ -151,6 +151,15 @@ def test_locks_are_forgotten_only_for_a_reason(cause: list[Event], allowed: bool
     assert ("a lock was forgotten" not in found) == allowed
 
 
+@pytest.mark.parametrize(("sent_at", "is_forgotten"), [(0.4, False), (1.85, True)])
+def test_a_read_that_arrives_late_changes_nothing(sent_at: float, is_forgotten: bool) -> None:
+    """Its stream was cut before the leader sent the read by which it knows the state."""
+    read = StateLoaded(1.9, 1.89, sent_at, "g1", 0, LEADER, 1, 1, 0, ())
+    found = rules_broken(loaded(0.5), FIRST, read, acquired(2.0, 2.1, "m2", fetch=2))
+    assert ("a lock was forgotten" in found) == is_forgotten
+    assert found, "the second acquisition breaks a rule either way"
+
+
 def test_another_life_needs_a_higher_leader_epoch_and_the_former_one_is_over() -> None:
     other = "leader-1#2"
     assert not rules_broken(loaded(0.5), FIRST, loaded(1.9, leader=other, epoch=2))

@@ -76,6 +76,8 @@ class _Tenure:
     leader_epoch: int
     loaded_at: float
     start_offset: int = 0
+    asked_at: float = -1.0
+    """When the leader sent the read that it begins with."""
     counts: dict[int, int] = field(default_factory=dict)
     """Stored delivery counts by offset; others are 0."""
     ended: dict[int, None] = field(default_factory=dict)
@@ -154,14 +156,16 @@ class HolderRules:
 
     def _load(self, event: StateLoaded) -> Iterator[Violation]:
         place = (event.group, event.partition)
+        before = self._tenures[place].get(event.leader)
+        if before is not None and event.sent_at < before.asked_at:
+            return  # its stream was cut and it arrives late: the leader asked again since, and hears no answer to it
         newest = self._newest.get(place)
         if newest is not None and newest.leader != event.leader and event.leader_epoch <= newest.leader_epoch:
             text = f"{place[0]}/{place[1]}: {event.leader} begins with leader epoch {event.leader_epoch}, "
             yield Violation("two leaders", f"{text}{newest.leader} has {newest.leader_epoch}", [describe(event)])
-        before = self._tenures[place].get(event.leader)
         if before is not None and before.leader_epoch == event.leader_epoch and not before.causes:
             yield from self._forgotten_holds(place, before, event)
-        tenure = _Tenure(event.leader, event.leader_epoch, event.time, event.start_offset)
+        tenure = _Tenure(event.leader, event.leader_epoch, event.time, event.start_offset, event.sent_at)
         for first, last, state, count in event.batches:
             for offset in range(first, last + 1):
                 tenure.counts[offset] = count
