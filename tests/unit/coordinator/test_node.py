@@ -206,6 +206,13 @@ def test_the_state_of_a_deleted_topic_is_deleted() -> None:
         await cluster.restart()
         await asyncio.sleep(1)
         assert len(fake.deleted) == sent, "it is done"
+        orders = [(fake.initialized[0][1].sender, fake.initialized[0][1].sent_number)]
+        orders += [(each.sender, each.sent_number) for each in fake.deleted]
+        lives = dict.fromkeys(sender for sender, _ in orders)
+        assert len(lives) == 2 and all(lives), "a process has a name of its own, under which its requests are ordered"
+        for life in lives:
+            numbers = [number for sender, number in orders if sender == life]
+            assert numbers == sorted(set(numbers))
 
     run_virtually(main)
 

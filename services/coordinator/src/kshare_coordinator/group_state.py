@@ -22,6 +22,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from kshare_coordinator.machine.commands import CompleteGroupState, Initialized
@@ -101,8 +102,12 @@ class GroupStateKeeper:
         state: Callable[[], CoordinatorState],
         complete: Callable[[CompleteGroupState], Awaitable[None]],
         retry_interval_ms: int,
+        sender: bytes,
     ) -> None:
+        """`sender` tells this process from all others, so that share coordinators know the order of its requests."""
         self._network = network
+        self._sender = sender
+        self._sent_numbers = count(1)
         self._state = state
         self._complete = complete
         self._retry_interval_ms = retry_interval_ms
@@ -348,7 +353,9 @@ class GroupStateKeeper:
         problems: list[_Problem] = []
         for first in range(0, len(partitions), SHARE_PARTITIONS_PER_CALL):
             part = partitions[first : first + SHARE_PARTITIONS_PER_CALL]
-            request = share_pb.InitializeShareGroupStateRequest(group_id=group_id, partitions=part)
+            request = share_pb.InitializeShareGroupStateRequest(
+                group_id=group_id, partitions=part, sender=self._sender, sent_number=next(self._sent_numbers)
+            )
             answer, _ = await channel.call(INITIALIZE_SHARE_GROUP_STATE, request, timeout_ms=CALL_TIMEOUT_MS)
             epochs = {(entry.topic_id, entry.partition): entry.state_epoch for entry in part}
             fenced: list[tuple[bytes, int]] = []
@@ -415,7 +422,9 @@ class GroupStateKeeper:
         problems: list[_Problem] = []
         for first in range(0, len(partitions), SHARE_PARTITIONS_PER_CALL):
             part = partitions[first : first + SHARE_PARTITIONS_PER_CALL]
-            request = share_pb.DeleteShareGroupStateRequest(group_id=group_id, partitions=part)
+            request = share_pb.DeleteShareGroupStateRequest(
+                group_id=group_id, partitions=part, sender=self._sender, sent_number=next(self._sent_numbers)
+            )
             answer, _ = await channel.call(DELETE_SHARE_GROUP_STATE, request, timeout_ms=CALL_TIMEOUT_MS)
             for result in answer.results:
                 if result.error_code in DELETED_CODES:

@@ -214,6 +214,7 @@ class CoordinatorNode:
             state=lambda: core.state,
             complete=self._complete_group_state,
             retry_interval_ms=configs.integer("group.share.initialize.retry.interval.ms"),
+            sender=self._environment.random.randbytes(16),
         )
         self._markers = TransactionMarkers(
             network=self._network,

@@ -9,6 +9,7 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import INITIALIZE_SHARE_GROUP_STATE
 from kshare_rpc.serving import answers
 from kshare_share_coordinator.handlers.operation_service import OperationHandler
+from kshare_share_coordinator.handlers.request_order import Sent
 from kshare_share_coordinator.handlers.results import share_partition_results
 from kshare_share_coordinator.machine.operations import InitializeState
 
@@ -33,4 +34,5 @@ class InitializeShareGroupStateHandler(OperationHandler):
             lambda results: messages.InitializeShareGroupStateResponse(
                 results=share_partition_results(operations, results)
             ),
+            Sent(request.sender, request.sent_number),
         )

@@ -15,12 +15,14 @@ from typing import TypeVar
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
+from kshare_share_coordinator.handlers.request_order import RequestOrder, Sent
 from kshare_share_coordinator.machine.operations import Operation, Result, key_problem
 from kshare_share_coordinator.ownership import Ownership
 
 Response = TypeVar("Response")
 
 SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
+UNORDERED = Sent()
 
 
 class OperationService:
@@ -44,17 +46,21 @@ class OperationService:
         self._report_corrupt = report_corrupt
         self._refusal = refusal
         self._answered = answered
+        self._order = RequestOrder()
 
     def execute(
-        self, operations: Sequence[Operation], respond: Callable[[Sequence[Result]], Response]
+        self, operations: Sequence[Operation], respond: Callable[[Sequence[Result]], Response], sent: Sent = UNORDERED
     ) -> asyncio.Future[Response]:
-        """The response that `respond` makes of one result for each operation, in the same order."""
+        """The response that `respond` makes of one result for each operation, in the same order.
+
+        Operations of a request that arrives after a later one get COORDINATOR_NOT_AVAILABLE (see `request_order`).
+        """
         answer: PromptFuture[Response] = PromptFuture(loop=asyncio.get_running_loop())
         if len(operations) > SHARE_PARTITIONS_PER_REQUEST_LIMIT:
             text = f"{len(operations)} share-partitions; at most {SHARE_PARTITIONS_PER_REQUEST_LIMIT} are allowed"
             answer.set_result(respond([Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)))
             return answer
-        begun = [self._begin(operation) for operation in operations]
+        begun = [self._begin(operation, sent) for operation in operations]
 
         def response() -> Response:
             results = [
@@ -68,14 +74,19 @@ class OperationService:
         when_all_ended(submitted, lambda: answer.complete(response))
         return answer
 
-    def _begin(self, operation: Operation) -> Result | asyncio.Future[Result]:
+    def _begin(self, operation: Operation, sent: Sent) -> Result | asyncio.Future[Result]:
         problem = key_problem(operation.key)
         if problem:
             return Result(ErrorCode.INVALID_REQUEST, problem)
         refusal = self._ownership.refusal(operation.key)
         if refusal:
             return refusal
-        return self._refusal(operation.key) or self._submit(operation)
+        refusal = self._refusal(operation.key)
+        if refusal:
+            return refusal
+        if self._order.is_late(operation.key, sent):
+            return Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, "a later request of its sender came before this one")
+        return self._submit(operation)
 
     def _finish(self, operation: Operation, future: asyncio.Future[Result]) -> Result:
         try:

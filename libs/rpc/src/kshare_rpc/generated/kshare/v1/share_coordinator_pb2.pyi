@@ -119,7 +119,14 @@ class InitializeShareGroupStateRequest(_message.Message):
 
     GROUP_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    SENDER_FIELD_NUMBER: _builtins.int
+    SENT_NUMBER_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
+    sender: _builtins.bytes
+    """The sending process, and a number that grows from request to request: what arrives after a later request for the same
+    share-partition is refused, because it lingered somewhere and was sent again since. Empty: no order.
+    """
+    sent_number: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___InitializeShareGroupStateRequest.SharePartition]: ...
     def __init__(
@@ -127,10 +134,12 @@ class InitializeShareGroupStateRequest(_message.Message):
         *,
         group_id: _builtins.str = ...,
         partitions: _abc.Iterable[Global___InitializeShareGroupStateRequest.SharePartition] | None = ...,
+        sender: _builtins.bytes = ...,
+        sent_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions", "sender", b"sender", "sent_number", b"sent_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -494,7 +503,14 @@ class DeleteShareGroupStateRequest(_message.Message):
 
     GROUP_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    SENDER_FIELD_NUMBER: _builtins.int
+    SENT_NUMBER_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
+    sender: _builtins.bytes
+    """The sending process, and a number that grows from request to request: what arrives after a later request for the same
+    share-partition is refused, because it lingered somewhere and was sent again since. Empty: no order.
+    """
+    sent_number: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteShareGroupStateRequest.SharePartition]: ...
     def __init__(
@@ -502,10 +518,12 @@ class DeleteShareGroupStateRequest(_message.Message):
         *,
         group_id: _builtins.str = ...,
         partitions: _abc.Iterable[Global___DeleteShareGroupStateRequest.SharePartition] | None = ...,
+        sender: _builtins.bytes = ...,
+        sent_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partitions", b"partitions", "sender", b"sender", "sent_number", b"sent_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
