@@ -346,6 +346,14 @@ def test_a_confirmed_renewal_prolongs_the_lock(between: list[Event], allowed: bo
     assert ("two holders" not in found) == allowed
 
 
+def test_a_renewal_of_a_later_acquisition_does_not_revive_the_first() -> None:
+    """It got the record again after its lock had run out, in an answer that was lost; then an old renewal arrived."""
+    again, lost, next_one = acquired(11.2, 11.3, count=2, fetch=2), released(11.6, lost=[2]), acquired(11.7, 11.8, "m2")
+    taken = next_one._replace(delivery_count=2, fetch_number=3)
+    assert not rules_broken(loaded(0.5), FIRST, again, *renewed(11.5, fetch=2), lost, taken)
+    assert "two holders" in rules_broken(loaded(0.5), FIRST, *renewed(9.0), taken)
+
+
 def test_an_acknowledgement_within_a_renewed_lock_is_not_refused() -> None:
     refused = acknowledged(12.0, code=INVALID_RECORD_STATE)
     assert "acknowledgement refused without a reason" in rules_broken(loaded(0.5), FIRST, *renewed(8.0), *refused)

@@ -244,6 +244,8 @@ class HolderRules:
         locked_at = hold.acquired_from
         for one in self._renewed[event.leader, event.member, key]:
             if self._is_of(one, hold) and (one.call, key.partition) in self._confirmed and one.time <= until:
+                if shown_ms(event.leader, one.time) - shown_ms(event.leader, locked_at) >= self._lock_ms:
+                    return True  # it came too late for this acquisition, and was of a later one of the same member
                 locked_at = max(locked_at, one.time)
         if shown_ms(event.leader, until) - shown_ms(event.leader, locked_at) >= self._lock_ms:
             return True
