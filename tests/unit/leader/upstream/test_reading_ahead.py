@@ -17,6 +17,7 @@ from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.fetch import FetchRequest
 from kshare_wire.messages import Request
 from kshare_wire.record_writing import BatchWriter
+from support.simulation.loop import VirtualLoop
 from support.upstream.memory_upstream import MemoryUpstream
 
 WINDOW_BYTES = 16 * 1024 * 1024
@@ -112,7 +113,9 @@ def run(body: Callable[[Reader], Awaitable[None]], *, limits: FetchLimits, windo
         finally:
             await fetcher.stop()
 
-    asyncio.run(with_reader())
+    loop = VirtualLoop()  # a pause of a millisecond ends when nothing else is left to do, however slow the machine is
+    loop.run(with_reader())
+    assert loop.problems == []
 
 
 def test_what_lies_ahead_is_fetched_after_a_pause_and_what_a_reader_waits_for_at_once() -> None:
