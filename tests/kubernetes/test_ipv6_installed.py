@@ -11,6 +11,7 @@ from support.clients.delivery import Reader, new_group, new_topic, produce, valu
 from support.clusters.dual_stack import NODE
 from support.clusters.helm_release import Release
 from support.clusters.kubernetes import OWN_NODE, Kubernetes, kubernetes
+from support.environment.unavailable import unavailable
 
 PORT = 30_092
 
@@ -19,7 +20,7 @@ PORT = 30_092
 def cluster() -> Iterator[Kubernetes]:
     with kubernetes(dual_stack=True) as found:
         if found.node != OWN_NODE:
-            pytest.skip("the node of ../shared/kubernetes has both families for certain; this cluster may not")
+            unavailable("the node of ../shared/kubernetes has both families for certain; this cluster may not")
         yield found
 
 

@@ -11,9 +11,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import pytest
-
 from support.clusters.kubernetes import OWN_NODE, Kubernetes, run
+from support.environment.unavailable import unavailable
 
 NETWORK = "10.250.1.0/24"
 """Of the addresses; only this machine knows the way to it."""
@@ -24,7 +23,7 @@ LOOKS_EVERY_S = 0.5
 def load_balancers(cluster: Kubernetes, addresses: Mapping[str, str]) -> Iterator[None]:
     """Gives each Service its address, by name, whenever it has none."""
     if cluster.node != OWN_NODE:
-        pytest.skip("addresses of load balancers lead to the node of ../shared/kubernetes only")
+        unavailable("addresses of load balancers lead to the node of ../shared/kubernetes only")
     run("ip", "route", "replace", NETWORK, "via", OWN_NODE, environment=cluster.environment)
     stop = threading.Event()
 

@@ -7,9 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from support.clusters.kubernetes import Kubernetes
+from support.environment.unavailable import unavailable
 
 MODULE = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.6.0"
 
@@ -17,7 +16,7 @@ MODULE = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.6.0"
 def apply_snapshot_definitions(cluster: Kubernetes) -> None:
     go = shutil.which("go")
     if go is None:
-        pytest.skip("the definitions of snapshots are in a Go module: Go must be on the PATH (https://go.dev/dl)")
+        unavailable("the definitions of snapshots are in a Go module: Go must be on the PATH (https://go.dev/dl)")
     downloaded = subprocess.run([go, "mod", "download", "-json", MODULE], cwd="/", check=True, capture_output=True)
     crds = sorted(Path(json.loads(downloaded.stdout)["Dir"]).glob("config/crd/snapshot.storage.k8s.io_*.yaml"))
     assert len(crds) == 3, crds
