@@ -81,7 +81,7 @@ def test_what_is_written_is_for_its_owner_only(cluster: KshareCluster) -> None:
     for file in folder.iterdir():
         assert file.stat().st_mode & 0o077 == 0, file
     assert not any("CERTIFICATE AUTHORITY" in file.read_text() for file in folder.iterdir())
-    assert "KEY" not in (folder / "authority.pem").read_text()
+    assert "PRIVATE KEY" not in (folder / "authority.pem").read_text()
 
 
 @pytest.mark.parametrize("kind", ["without a certificate", "of another authority"])

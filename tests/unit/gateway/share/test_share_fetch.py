@@ -9,7 +9,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-from support.gateway.harness import LEADERS, MEMBER, OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness
+from support.gateway.harness import MEMBER, OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness
 from support.gateway.scripted_leader import (
     BATCH_SIZE,
     FakeLeader,
@@ -63,18 +63,6 @@ def test_nothing_is_read_ahead_at_the_end_of_the_log_or_without_a_cache() -> Non
 
     play(at_the_end)
     play(without, {"kshare.gateway.cache.bytes": "0"})
-
-
-def test_nothing_is_read_ahead_from_a_leader_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-        leaders[1].ready[(TOPIC_ID, 0)] = 2
-        await fetched(client, 0, listed(TOPIC_ID, 0))
-        await harness.settle()
-        assert found(await fetched(client, 1)) == [(TOPIC_ID, 0, 0, 0, [(10, 19)], raw_batch(10, 19))]
-        assert harness.leaders[1].requests("Fetch") == []
-
-    monkeypatch.setitem(LEADERS, 1, "127.0.0.1:9093")
-    play(scenario)
 
 
 def test_the_leader_is_told_the_member_and_partitions_take_turns() -> None:

@@ -4,9 +4,6 @@ It starts after a response with records, while the client works, if less is cach
 than that response took. One background `Fetch` reads about twice as many bytes, at least READ_AHEAD_MINIMUM_BYTES. At
 most one is in flight for a partition, and none when the log has no more records (the high watermark). The result goes
 only to the cache. A failure loses nothing: the leader then sends the bytes with its response.
-
-Nothing is read ahead from a leader on the same machine. There is no network to hide, and the second call takes
-processor time from the client and from both roles (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.records.batch_cache import split_batches
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
-from kshare_rpc.local_sockets import is_local
 from kshare_rpc.network import CallFailed
 
 READ_AHEAD_MINIMUM_BYTES = 1024 * 1024
@@ -35,7 +31,7 @@ class ReadAhead:
         self, key: TopicPartition, address: str, answer: leader_pb2.ShareFetchResponse.Partition, taken_bytes: int
     ) -> None:
         """Sets the partition's read position and starts a Fetch if little is cached ahead."""
-        if not self._limit_bytes or not answer.acquired_records or is_local(address):
+        if not self._limit_bytes or not answer.acquired_records:
             return
         next_offset = answer.next_fetch_offset
         start = self._gateway.cache.advance(key, next_offset)
