@@ -41,7 +41,7 @@ def listening_socket(address: str) -> socket.socket | None:
 
     OSError if the name is taken.
     """
-    if not is_local(address):
+    if not _is_local(address):
         return None
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -56,7 +56,7 @@ def listening_socket(address: str) -> socket.socket | None:
 
 def connected_socket(address: str) -> socket.socket | None:
     """A connected Unix socket to "host:port"; None if there is none."""
-    if not is_local(address):
+    if not _is_local(address):
         return None
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.setblocking(False)
@@ -77,7 +77,7 @@ def take_large_messages(found: socket.socket | None) -> None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
-def is_local(address: str) -> bool:
+def _is_local(address: str) -> bool:
     """Whether the role at "host:port" runs on this machine and may be reached through a Unix socket."""
     return sys.platform == "linux" and address.rpartition(":")[0] in LOOPBACK_HOSTS
 

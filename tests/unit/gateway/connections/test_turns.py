@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from kshare_gateway.connections.turns import CREDIT_REQUESTS, REQUESTS_PER_CROWDED_TURN, REQUESTS_PER_TURN, Turns
+from kshare_gateway.connections.turns import CREDIT_REQUESTS, REQUESTS_PER_TURN, Turns
 
 
 class Client:
@@ -53,29 +53,13 @@ def test_a_client_alone_starts_a_bounded_number_in_each_turn() -> None:
     run(scenario)
 
 
-def test_a_turn_is_shorter_while_many_connections_wait() -> None:
-    async def scenario() -> None:
-        turns, started = Turns(), list[str]()
-        clients = [Client(turns, f"{number}", 20, started) for number in range(2 * REQUESTS_PER_TURN + 1)]
-        assert len(started) == REQUESTS_PER_TURN, "before anybody waits"
-        for turn in range(1, 20):
-            await asyncio.sleep(0)
-            assert len(started) == REQUESTS_PER_TURN + turn * REQUESTS_PER_CROWDED_TURN
-        while len(started) < 20 * len(clients) - REQUESTS_PER_TURN:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert len(started) == 20 * len(clients), "when few are left, a full turn again"
-
-    run(scenario)
-
-
 def test_a_client_that_sends_little_is_not_behind_what_others_have_pipelined() -> None:
     async def scenario() -> None:
         turns, started = Turns(), list[str]()
         polite = Client(turns, "polite", 0, started)
         for number in range(60):
             Client(turns, f"flood-{number}", 500, started)
-        fair_share_turns = 60 // REQUESTS_PER_CROWDED_TURN + 2
+        fair_share_turns = 60 // REQUESTS_PER_TURN + 2
         for _ in range(50):
             for _ in range(fair_share_turns):
                 await asyncio.sleep(0)
@@ -141,7 +125,7 @@ def test_every_request_is_started_once() -> None:
         for round_number in range(200):
             clients[round_number % 50].send(round_number % 7)
             await asyncio.sleep(0)
-        for _ in range(50 * 49 // 2 + 200 * 3):  # a turn for each, in the slowest case
+        for _ in range(1_000):
             await asyncio.sleep(0)
         sent = {f"{number}": number for number in range(50)}
         for round_number in range(200):

@@ -6,11 +6,9 @@ that of Linux's fair scheduler: a connection is charged for the requests that it
 charge is next. A client that sends little is served before those that flood, and those that flood share what is left.
 
 Requests start up to REQUESTS_PER_TURN in one turn of the loop. The others wait, while the loop serves sockets and the
-requests that have started. A request waits for the rest of a turn at each of its steps, and floods would make every
-turn a full one. So a turn starts only REQUESTS_PER_CROWDED_TURN while more connections wait than a full turn serves.
-
-A connection that was quiet has a credit of CREDIT_REQUESTS and no more, so it cannot save up for a flood. A new
-connection comes after those that are served: whoever connects anew for each request would always be first otherwise.
+requests that have started. A connection that was quiet has a credit of CREDIT_REQUESTS and no more, so it cannot save
+up for a flood. A new connection comes after those that are served. Otherwise a client with a new connection for each
+request would always be first.
 
 While connections wait for a turn, each has at most CROWDED_LIMIT requests under way, so that what floods have started
 does not queue up in the other roles either. An Apache Kafka broker works on one request of a connection at a time.
@@ -27,7 +25,6 @@ from typing import Protocol
 
 REQUESTS_PER_TURN = 4
 """Less than a millisecond of work. A request needs a turn for each answer of another role, and waits for each turn."""
-REQUESTS_PER_CROWDED_TURN = 1
 CREDIT_REQUESTS = 8.0
 CROWDED_LIMIT = 2
 ELEMENTS_OF_A_REQUEST = 100
@@ -97,7 +94,7 @@ class Turns:
 
     def _begin(self) -> None:
         self._is_turn = True
-        self._left = REQUESTS_PER_TURN if len(self._waiting) <= REQUESTS_PER_TURN else REQUESTS_PER_CROWDED_TURN
+        self._left = REQUESTS_PER_TURN
         asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
