@@ -1,7 +1,11 @@
-"""`kshare attach` in front of Apache Kafka 2.8.2 with ZooKeeper: no request there names a topic by its id."""
+"""`kshare attach` in front of Apache Kafka 2.8.2 with ZooKeeper: no request there names a topic by its id.
+
+It runs in the layout that `kshare attach` chooses by itself.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from support.clients.administration import create_topic, read_from_earliest
 from support.clusters.engines import TestEngine
-from support.clusters.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import KshareCluster, children_of
 from support.kafka.java_clients import JavaClients
 from support.kafka.oldest_cluster import OldestCluster
 
@@ -32,8 +36,13 @@ def attached(
     request: pytest.FixtureRequest, oldest: OldestCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KshareCluster]:
     folder: Path = tmp_path_factory.mktemp("attached")
-    with KshareCluster(folder, engine=request.param, upstream=oldest, single_process=True) as kshare:
+    with KshareCluster(folder, engine=request.param, upstream=oldest, options=("--processes", "auto")) as kshare:
         yield kshare
+
+
+def test_two_processors_have_one_process(attached: KshareCluster) -> None:
+    is_one_process = len(os.sched_getaffinity(0)) <= 2
+    assert len(children_of(attached.pid)) == (0 if is_one_process else 4)
 
 
 def test_committed_records_reach_share_consumers_once(attached: KshareCluster) -> None:
