@@ -43,11 +43,7 @@ def test_the_api_server_takes_whatever_the_chart_can_render(cluster: Kubernetes)
 
     But for cert-manager's, which are not there: its Certificate is only rendered (snapshots).
     """
-    crds = sorted((Path(__file__).parent / "crds").glob("*.yaml"))
-    for crd in crds:
-        cluster.kubectl("apply", "--filename", str(crd))
-    for crd in crds:
-        cluster.kubectl("wait", "--for", "condition=Established", "--timeout", "30s", "--filename", str(crd))
+    cluster.define(sorted((Path(__file__).parent / "crds").glob("*.yaml")))
     for values in sorted((CHART / "ci").glob("*.yaml")):
         rendered = cluster.helm(
             *("template", "strict", str(CHART), "--values", str(values), "--set", "image.registry=kshare"),

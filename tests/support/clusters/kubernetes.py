@@ -111,6 +111,13 @@ class Kubernetes:
         """Until all pods of a StatefulSet or Deployment are of its newest revision, and ready."""
         self.kubectl("rollout", "status", f"{kind}/{name}", "--timeout", "180s")
 
+    def define(self, definitions: Sequence[Path]) -> None:
+        """Applies files of CustomResourceDefinitions; returns when their kinds can be used."""
+        for path in definitions:
+            self.kubectl("apply", "--filename", str(path))
+        for path in definitions:
+            self.kubectl("wait", "--for", "condition=Established", "--timeout", "120s", "--filename", str(path))
+
     def uninstall_all(self) -> None:
         """All releases, also those of an installation that failed; returns when no pod is left."""
         for release in self.helm("list", "--all", "--short").split():

@@ -20,7 +20,4 @@ def apply_snapshot_definitions(cluster: Kubernetes) -> None:
     downloaded = subprocess.run([go, "mod", "download", "-json", MODULE], cwd="/", check=True, capture_output=True)
     crds = sorted(Path(json.loads(downloaded.stdout)["Dir"]).glob("config/crd/snapshot.storage.k8s.io_*.yaml"))
     assert len(crds) == 3, crds
-    for crd in crds:
-        cluster.kubectl("apply", "--filename", str(crd))
-    for crd in crds:
-        cluster.kubectl("wait", "--for", "condition=Established", "--timeout", "120s", "--filename", str(crd))
+    cluster.define(crds)

@@ -68,6 +68,12 @@ class PrometheusAnswers:
         assert answer["status"] == "success", answer
         return [exemplar["labels"] for series in answer["data"] for exemplar in series["exemplars"]]
 
+    def rules(self) -> list[dict[str, Any]]:
+        """All alerting and recording rules, with the health of their last evaluation."""
+        answer = self._get("/api/v1/rules")
+        assert answer["status"] == "success", answer
+        return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://{self._address}{path}", timeout=10) as answer:
             return json.load(answer)
@@ -84,21 +90,25 @@ class PrometheusAnswers:
 class Prometheus(PrometheusAnswers):
     """A server on 127.0.0.1 that scrapes `targets` every second; a context manager.
 
-    All samples get `labels`, as those that the chart's PodMonitor gives.
+    All samples get `labels`, as those that the chart's PodMonitor gives. `jobs` are scrape configs in place of both.
     """
 
     def __init__(
-        self, folder: Path, targets: Sequence[str], rules: Path | None = None, labels: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        targets: Sequence[str] = (),
+        rules: Path | Sequence[Path] = (),
+        labels: Mapping[str, str] | None = None,
+        jobs: Sequence[Mapping[str, object]] = (),
     ) -> None:
         self._folder = folder
         super().__init__(f"127.0.0.1:{free_port()}")
         folder.mkdir(parents=True)
+        own = {"job_name": "kshare", "static_configs": [{"targets": list(targets), "labels": dict(labels or {})}]}
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "scrape_configs": [
-                {"job_name": "kshare", "static_configs": [{"targets": list(targets), "labels": dict(labels or {})}]}
-            ],
-            "rule_files": [str(rules)] if rules else [],
+            "scrape_configs": [*jobs] or [own],
+            "rule_files": [str(each) for each in ([rules] if isinstance(rules, Path) else rules)],
         }
         (folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
         self._process: subprocess.Popen[bytes] | None = None
