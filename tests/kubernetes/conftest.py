@@ -22,8 +22,9 @@ else:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that failed leaves its release; the next one on the same cluster would fail with it."""
+    """Releases and their volumes: a test that found another one's would depend on the order of tests."""
     yield
     if "cluster" in request.fixturenames:
         cluster: Kubernetes = request.getfixturevalue("cluster")
         cluster.uninstall_all()
+        cluster.delete_volumes()

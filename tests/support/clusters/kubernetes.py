@@ -28,6 +28,8 @@ BUILD_TIMEOUT_S = 3_000
 RELEASE = "queues"
 OWN_NODE = "10.250.0.2"
 """The address of the node of ../shared/kubernetes; this machine is 10.250.0.1 to it."""
+OWN_STORAGE_CLASS = "local"
+"""Its folders of this machine; nothing empties one that was released."""
 
 
 def cache() -> Path:
@@ -125,6 +127,33 @@ class Kubernetes:
             selector = f"app.kubernetes.io/instance={release}"
             self.kubectl("wait", "--for", "delete", "pods", "--selector", selector, "--timeout", "120s")
 
+    def delete_volumes(self) -> None:
+        """Of all releases, with what is on them.
+
+        A release that finds volumes of an earlier one has its state; if some of them belong to pods that it does not
+        have, the state on them has no owner, and groups stand still.
+        """
+        selector = ("--selector", "app.kubernetes.io/component in (coordinator, share-coordinator, leader)")
+        claims = self.get("persistentvolumeclaims", *selector)["items"]
+        self.kubectl("delete", "persistentvolumeclaims", *selector)
+        for claim in claims:
+            if self.node == OWN_NODE and claim["spec"]["storageClassName"] == OWN_STORAGE_CLASS:
+                self._empty(claim["spec"].get("volumeName"))
+
+    def _empty(self, volume: str | None) -> None:
+        """Makes a released volume of our own node a new one."""
+        if volume is None:  # its claim waited for a pod
+            return
+        released = "jsonpath={.status.phase}=Released"
+        self.kubectl("wait", "--for", released, "--timeout", "60s", f"persistentvolume/{volume}")
+        for path in Path(self.get("persistentvolume", volume)["spec"]["local"]["path"]).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        nobody = json.dumps([{"op": "remove", "path": "/spec/claimRef"}])
+        self.kubectl("patch", "persistentvolume", volume, "--type", "json", "--patch", nobody)
+
     def describe_trouble(self) -> str:
         """What a person would look at first."""
         pods = self.kubectl("get", "pods", "--output", "wide")
@@ -165,7 +194,7 @@ def kubernetes(*, dual_stack: bool = False) -> Iterator[Kubernetes]:
         try:
             run(str(script), "up", environment=environment)
             _import_images(environment, tag)
-            yield Kubernetes(environment, OWN_NODE, "kshare", tag, "local", kafka_image())
+            yield Kubernetes(environment, OWN_NODE, "kshare", tag, OWN_STORAGE_CLASS, kafka_image())
         finally:
             run(str(script), "down", environment=environment)
 
