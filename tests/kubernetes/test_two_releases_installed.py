@@ -192,9 +192,12 @@ def check_rest(prometheus: Prometheus, work: Work) -> None:
 
 
 def check_trouble(prometheus: Prometheus, work: Work, broken: Release, targets: Path) -> None:
-    """The leader of one release is gone; that release rings for it until it is back, and the other one never."""
+    """The leader of one release is gone; that release rings for it until it is back, and the other one never.
+
+    Not by scaling to 0: the only leader would try to hand over what it has for two minutes, and live meanwhile.
+    """
     cluster, leader = broken.cluster, f"{broken.fullname}-leader"
-    cluster.kubectl("scale", f"statefulset/{leader}", "--replicas", "0")
+    cluster.kubectl("delete", "statefulset", leader, "--cascade=orphan")
     cluster.kubectl("delete", "pod", f"{leader}-0", "--grace-period", "0", "--force")
     expected = {(broken.name, name) for name in RINGS_WITHOUT_A_LEADER}
 
@@ -207,8 +210,7 @@ def check_trouble(prometheus: Prometheus, work: Work, broken: Release, targets: 
     of_a_role = prometheus.query('ALERTS{alertname="KshareRoleDown",alertstate="firing"}')
     assert [labels["component"] for labels, _ in of_a_role] == ["leader"]
 
-    cluster.kubectl("scale", f"statefulset/{leader}", "--replicas", "1")
-    cluster.wait_for("statefulset", leader)
+    broken.helm("upgrade")
 
     def is_quiet() -> bool:
         write_targets(cluster, targets)
