@@ -46,12 +46,10 @@ test: setup
 	$(BIN)/python -m pytest $(TEST) $(QUICK_TESTS)
 
 # The whole test suite, which a change has to pass: make test, then everything else. Tests that measure seconds come last
-# and one by one: among the others each would wait until those that run have ended, while nothing new begins. Those in
-# between wait for containers, timeouts and the JVM's start, so there are more of them at a time than in make test.
-TEST_BEYOND ?= $(subst -n 3,-n 4,$(TEST))
+# and one by one: among the others each would wait until those that run have ended, while nothing new begins.
 BEYOND_QUICK := $(addprefix --ignore=,$(QUICK_TESTS))
 test-all: test
-	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults and not real_faults and not client_programs" $(TEST_BEYOND) $(BEYOND_QUICK)
+	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults and not real_faults and not client_programs" $(TEST) $(BEYOND_QUICK)
 	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults and not real_faults and not client_programs" -n 0 $(BEYOND_QUICK)
 
 # Killed, paused and added processes and brokers, with kshare in front of an existing cluster; takes about 6 minutes.

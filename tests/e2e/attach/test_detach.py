@@ -51,9 +51,12 @@ def start_offsets(done: subprocess.CompletedProcess[str]) -> dict[tuple[str, int
 
 
 def accept_some(bootstrap: str, wanted: int, released: set[str]) -> Counter[str]:
-    """Accepts so many records, and releases those of `released` each time they come."""
+    """Accepts so many records, and releases those of `released` each time they come.
+
+    Few polls: a record that is released as often as group.share.delivery.count.limit allows is given up.
+    """
     accepted: Counter[str] = Counter()
-    with Reader(bootstrap, GROUP, "orders", max_poll_records=5) as reader:
+    with Reader(bootstrap, GROUP, "orders", max_poll_records=20) as reader:
         while sum(accepted.values()) < wanted:
             for message in reader.take():
                 value = message.value().decode()

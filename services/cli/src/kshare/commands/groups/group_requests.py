@@ -1,10 +1,14 @@
-"""Requests about groups, sent over `KafkaConnection` since librdkafka does not offer them."""
+"""Requests about groups, sent over `KafkaConnection` since librdkafka does not offer them.
+
+As Kafka's admin client does, they ask again while a coordinator loads its groups, or while another takes over.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
@@ -26,11 +30,18 @@ from kshare_wire.generated.requests.list_groups import ListGroupsRequest
 from kshare_wire.generated.requests.share_group_describe import ShareGroupDescribeRequest
 from kshare_wire.generated.responses.list_groups import ListedGroup
 from kshare_wire.generated.responses.share_group_describe import DescribedGroup
+from kshare_wire.messages import Request, Response
 
 GROUP_COORDINATOR = 0
 DESCRIBE_TIMEOUT_S = 30
 COORDINATOR_TIMEOUT_S, RETRY_INTERVAL_S = 30, 0.2
-NOT_READY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+AResponse = TypeVar("AResponse", bound=Response)
 
 
 class ShareOffset(NamedTuple):
@@ -49,7 +60,8 @@ def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[
     found: dict[str, ListedGroup] = {}
     for address in brokers or parse_addresses(bootstrap, what="--bootstrap"):
         with KafkaConnection(address, properties=properties) as connection:
-            response = connection.call(ListGroupsRequest(), version=5)
+            ask = partial(connection.call, ListGroupsRequest(), version=5)
+            response = _when_ready(ask, lambda answer: answer.error_code)
         refuse(response.error_code, "listing groups")
         found.update({group.group_id: group for group in response.groups})
     return sorted(found.values(), key=lambda group: group.group_id)
@@ -61,21 +73,46 @@ def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PR
     Kafka makes the topic of its coordinators at the first question for one; it is asked again meanwhile.
     """
     find = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, coordinator_keys=(group_id,))
-    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
     with connect_to_any(bootstrap, properties=properties) as connection:
-        (coordinator,) = connection.call(find, version=4).coordinators
-        while coordinator.error_code in NOT_READY and time.monotonic() < deadline:
-            time.sleep(RETRY_INTERVAL_S)
-            (coordinator,) = connection.call(find, version=4).coordinators
+        (coordinator,) = _when_ready(
+            lambda: connection.call(find, version=4), lambda answer: answer.coordinators[0].error_code
+        ).coordinators
     refuse(coordinator.error_code, f"finding the coordinator of group {group_id}", coordinator.error_message)
     return Address(coordinator.host, coordinator.port)
 
 
+def _when_ready(ask: Callable[[], AResponse], code_of: Callable[[AResponse], int]) -> AResponse:
+    """The first response whose code is none of NOT_READY; the last one after COORDINATOR_TIMEOUT_S."""
+    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
+    while code_of(response := ask()) in NOT_READY and time.monotonic() < deadline:
+        time.sleep(RETRY_INTERVAL_S)
+    return response
+
+
+def _answer_of_coordinator(
+    bootstrap: str,
+    group_id: str,
+    properties: Properties,
+    request: Request[AResponse],
+    version: int,
+    code_of: Callable[[AResponse], int],
+) -> AResponse:
+    """The response of the group's coordinator, which is found anew for each attempt."""
+
+    def ask() -> AResponse:
+        address = coordinator_of(bootstrap, group_id, properties)
+        with KafkaConnection(address, timeout_s=DESCRIBE_TIMEOUT_S, properties=properties) as connection:
+            return connection.call(request, version)
+
+    return _when_ready(ask, code_of)
+
+
 def describe_share_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> DescribedGroup:
     """A share group with its members, from its coordinator (ShareGroupDescribe v1)."""
-    with KafkaConnection(coordinator_of(bootstrap, group_id, properties), properties=properties) as connection:
-        describe = ShareGroupDescribeRequest(group_ids=(group_id,))
-        (group,) = connection.call(describe, version=1).groups
+    describe = ShareGroupDescribeRequest(group_ids=(group_id,))
+    (group,) = _answer_of_coordinator(
+        bootstrap, group_id, properties, describe, 1, lambda answer: answer.groups[0].error_code
+    ).groups
     refuse(group.error_code, f"describing group {group_id}", group.error_message)
     return group
 
@@ -83,10 +120,14 @@ def describe_share_group(bootstrap: str, group_id: str, properties: Properties =
 def read_share_offsets(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> list[ShareOffset]:
     """Offsets of the group's share-partitions (DescribeShareGroupOffsets v1); empty if the group does not exist."""
     wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
-    address = coordinator_of(bootstrap, group_id, properties)
-    with KafkaConnection(address, timeout_s=DESCRIBE_TIMEOUT_S, properties=properties) as connection:
-        answer = connection.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), version=1)
-    (group,) = answer.groups
+    (group,) = _answer_of_coordinator(
+        bootstrap,
+        group_id,
+        properties,
+        DescribeShareGroupOffsetsRequest(groups=(wanted,)),
+        1,
+        lambda answer: answer.groups[0].error_code,
+    ).groups
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return []
     refuse(group.error_code, f"describing the offsets of group {group_id}", group.error_message)
@@ -138,9 +179,7 @@ def alter_share_offsets(
         for topic, partitions in by_topic.items()
     )
     request = alter.AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics)
-    address = coordinator_of(bootstrap, group_id, properties)
-    with KafkaConnection(address, timeout_s=DESCRIBE_TIMEOUT_S, properties=properties) as connection:
-        answer = connection.call(request, version=0)
+    answer = _answer_of_coordinator(bootstrap, group_id, properties, request, 0, lambda answer: answer.error_code)
     refuse(answer.error_code, f"resetting group {group_id}", answer.error_message)
     for topic_answer in answer.responses:
         for result in topic_answer.partitions:
@@ -150,9 +189,10 @@ def alter_share_offsets(
 
 def delete_group(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> None:
     """Deletes a group without members, of any type, with its offsets; CommandFailed."""
-    with KafkaConnection(coordinator_of(bootstrap, group_id, properties), properties=properties) as connection:
-        request = DeleteGroupsRequest(groups_names=(group_id,))
-        (result,) = connection.call(request, version=2).results
+    request = DeleteGroupsRequest(groups_names=(group_id,))
+    (result,) = _answer_of_coordinator(
+        bootstrap, group_id, properties, request, 2, lambda answer: answer.results[0].error_code
+    ).results
     if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise CommandFailed(f"group {group_id} has members (NON_EMPTY_GROUP); stop them first")
     refuse(result.error_code, f"deleting group {group_id}")
