@@ -2,8 +2,8 @@
 
 A restarted pod comes back to its volume, so nothing is reassigned. A pod that is scaled away (`kubectl scale`, a
 smaller value) does not come back: its partitions are first reassigned to the other nodes. The StatefulSet tells the two
-apart: the pod is scaled away if its ordinal is beyond the replicas. If the StatefulSet itself is being deleted, all
-pods end and nothing is drained.
+apart: the pod is scaled away if its ordinal is beyond the replicas. If the StatefulSet itself is being deleted or
+scaled to 0, all pods end: none is left to take over, so nothing is drained.
 
 The hook ends when the node is empty or its timeout is over (KSHARE_SCALE_DOWN_TIMEOUT_S). Kubernetes then stops the pod
 in either case; remaining partitions stay on the volume until the node is back.
@@ -41,8 +41,8 @@ def is_scaled_away(ordinal: int, stateful_set: dict[str, Any]) -> bool:
     if "deletionTimestamp" in stateful_set.get("metadata", {}):
         return False
     spec = stateful_set["spec"]
-    first = int(spec.get("ordinals", {}).get("start", 0))
-    return ordinal >= first + int(spec.get("replicas", 1))
+    first, replicas = int(spec.get("ordinals", {}).get("start", 0)), int(spec.get("replicas", 1))
+    return replicas > 0 and ordinal >= first + replicas
 
 
 def pod_place(pod_name: str) -> tuple[str, int]:
