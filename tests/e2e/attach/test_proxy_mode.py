@@ -147,6 +147,7 @@ def test_transactions(clusters: tuple[str, str, int]) -> None:
         producer.begin_transaction()
         for partition in range(3):
             producer.produce("ledger", text.encode(), partition=partition)
+        assert producer.flush(DEADLINE_S) == 0  # so that there is something to abort
         producer.commit_transaction(DEADLINE_S) if commits else producer.abort_transaction(DEADLINE_S)
     found = consume(kshare, "ledger", 6, "auditors", **{"isolation.level": "read_committed"})
     assert sorted(found) == [b"kept"] * 3 + [b"kept, too"] * 3
