@@ -49,6 +49,8 @@ def test_load_balancers(cluster: Kubernetes) -> None:
     release.values["gateway"] = {"external": outside}
     release.helm("install")
     bootstraps = [f"{host}:{PORT}" for host in HOSTS]
+    # A connection whose first packet comes before kube-proxy has the address never gets through; clients try for 30 s.
+    wait_for(lambda: all(map(lets_in, HOSTS)), "the load balancers have their addresses", timeout_s=60)
     for bootstrap in bootstraps:
         assert broker_addresses(bootstrap) == bootstraps
     create_topic(bootstraps[0], "orders", PARTITIONS)
@@ -65,6 +67,7 @@ def test_load_balancers(cluster: Kubernetes) -> None:
     service = cluster.get("service", f"{NAME}-gateway-external")
     assert service["spec"]["sessionAffinity"] == "None"
     shared = f"{SHARED_HOST}:{PORT}"
+    wait_for(lambda: lets_in(SHARED_HOST), "the load balancer has its address", timeout_s=60)
     assert set(broker_addresses(shared)) == {shared}
     check_work([shared], range(RECORDS, 2 * RECORDS))
     assert min(release.figures("gateway", "kshare_gateway_connections_accepted_total")) > 0, "one gateway had all"
