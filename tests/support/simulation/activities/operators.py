@@ -151,6 +151,19 @@ class Operator:
 
     async def _remove(self, name: str) -> None:
         self._note("leave", (name,))
+        host = self._cluster.hosts[name]
+        await self._drain(name)
+        await host.stop()
+        # A fault may have killed it while it stopped, and started it: then it has registered, and takes part again.
+        while host.running:
+            await self._drain(name)
+            await host.stop()
+        self._cluster.remove_host(name)
+        self.removed.append(name)
+        self._note("left", (name,))
+
+    async def _drain(self, name: str) -> None:
+        """Returns when the node has no partition left."""
         refusals = 0
         while (left := await self._drained(name)) != 0:
             self._note("drained", (name,), f"{left} left")
@@ -159,10 +172,6 @@ class Operator:
             if refusals == REFUSALS_BEFORE_RESTARTS:
                 refusals = 0
                 await self._restart_others(name)
-        await self._cluster.hosts[name].stop()
-        self._cluster.remove_host(name)
-        self.removed.append(name)
-        self._note("left", (name,))
 
     async def _restart_others(self, name: str) -> None:
         """A node whose disk failed has asked to be drained, and takes nothing until it was restarted: it may be the
