@@ -151,8 +151,8 @@ class Kubernetes:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        nobody = json.dumps([{"op": "remove", "path": "/spec/claimRef"}])
-        self.kubectl("patch", "persistentvolume", volume, "--type", "json", "--patch", nobody)
+        without_claim = json.dumps([{"op": "remove", "path": "/spec/claimRef"}])
+        self.kubectl("patch", "persistentvolume", volume, "--type", "json", "--patch", without_claim)
 
     def describe_trouble(self) -> str:
         """What a person would look at first."""
