@@ -20,7 +20,7 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=None, help="send for at least so long")
     options.add_argument("--seed", type=int, default=None, help="a fresh one unless given")
     options.add_argument("--connections", type=int, default=32)
-    options.add_argument("--calm-seconds", type=float, default=15.0, help="how long the good client is measured before")
+    options.add_argument("--calm-seconds", type=float, default=60.0, help="how long the good client is measured before")
     options.add_argument("--log", type=Path, default=None, help="where to keep the roles' log")
     options.add_argument("--api", type=int, nargs="*", default=[], help="keys of the APIs; all of them unless given")
     options.add_argument("--call-seconds", type=float, default=10.0, help="of calls between roles, after it")
@@ -39,6 +39,7 @@ def main() -> int:
             drawing_s=given.calm_seconds,
             connections=given.connections,
             api_keys=given.api,
+            is_alone=True,
         )
     if given.log is not None:
         given.log.write_text(found.log)

@@ -113,10 +113,12 @@ def run_hostile(
     drawing_s: float = 0.0,
     connections: int = 32,
     api_keys: Collection[int] = (),
+    is_alone: bool = False,
 ) -> Run:
     """Starts a cluster, and ends after at least so many requests and seconds, of those that are given.
 
-    `drawing_s`: how long the good client is measured beside senders that send nothing.
+    `drawing_s`: how long the good client is measured beside senders that send nothing. `is_alone`: whether nothing else
+    runs on the machine.
     """
     with KshareCluster(folder, SETTINGS) as cluster:
         for topic in TOPICS:
@@ -130,13 +132,13 @@ def run_hostile(
             beside_drawing = None
             if drawing_s:
                 with client.measured() as beside_drawing:
-                    _after_the_services(lambda: _draw(seed, vocabulary, drawing_s, api_keys))
+                    _after_the_services(lambda: _draw(seed, vocabulary, drawing_s, api_keys), is_alone=is_alone)
             logged = len(cluster.log_text())
             with watched(pids) as processes, client.measured() as attacked:
                 began = time.monotonic()
                 is_enough = _limit(outcomes, began, requests, seconds)
                 sending = _send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys)
-                _after_the_services(lambda: asyncio.run(sending))
+                _after_the_services(lambda: asyncio.run(sending), is_alone=is_alone)
                 took_s = time.monotonic() - began
         log = cluster.log_text()[logged:]
         found = Run(outcomes, took_s, processes, calm, attacked, log, connections, beside_drawing)
@@ -147,12 +149,19 @@ def run_hostile(
     return found
 
 
-def _after_the_services(work: Callable[[], None]) -> None:
-    """Runs work when the services and the good client do not: who attacks a cluster does not use its processors."""
+def _after_the_services(work: Callable[[], None], *, is_alone: bool) -> None:
+    """Runs work when the services and the good client do not: who attacks a cluster does not use its processors.
+
+    Beside other tests, work that runs only when nothing else does would stand still, so there it has a lower priority.
+    That disturbs the others: a process that wakes up may have to wait until a slice of some milliseconds ends.
+    """
 
     def run() -> None:
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + SENDERS_NICE))
+        if is_alone:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + SENDERS_NICE))
         work()
 
     with ThreadPoolExecutor(1, thread_name_prefix="senders") as thread_of_its_own:
