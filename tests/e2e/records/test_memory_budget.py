@@ -11,6 +11,7 @@ from confluent_kafka import Producer, ShareConsumer
 from support.clients.administration import create_topic, read_from_earliest
 from support.clients.good_client import resident_bytes
 from support.clients.several_coordinator_load import wait_until
+from support.clusters.engines import is_attached
 from support.clusters.kshare_cluster import COMMAND, KshareCluster, children_of
 from support.environment.memory_folder import memory_folder
 
@@ -25,6 +26,8 @@ RETURN_BYTES = {False: 64 * MEBIBYTE, True: 32 * MEBIBYTE}
 """What all processes together keep of the load: an eighth of their caches, and the allocators' fragments."""
 PEAK_BYTES = 32 * MEBIBYTE
 """The load takes so much more, at least, than may stay."""
+ATTACHED_RETURN_BYTES, ATTACHED_PEAK_BYTES = 48 * MEBIBYTE, 16 * MEBIBYTE
+"""The same in front of an existing cluster: the records have no store here, so the load takes 75 MiB and not 100."""
 
 
 def resident(cluster: KshareCluster) -> int:
@@ -63,14 +66,16 @@ def load(cluster: KshareCluster, topic: str) -> int:
 
 @pytest.mark.parametrize("single_process", [False, pytest.param(True, marks=pytest.mark.real_faults)])
 def test_memory_keeps_within_the_budget_and_comes_back_after_load(single_process: bool) -> None:
-    budget, kept = BUDGETS[single_process], RETURN_BYTES[single_process]
+    budget, kept, peak = BUDGETS[single_process], RETURN_BYTES[single_process], PEAK_BYTES
+    if is_attached():
+        kept, peak = ATTACHED_RETURN_BYTES, ATTACHED_PEAK_BYTES
     settings = {"kshare.memory.budget": str(budget), "kshare.memory.quiet.ms": "2000"}
     with memory_folder() as folder, KshareCluster(folder, settings, single_process=single_process) as cluster:
         idle = resident(cluster)
         for topic in ("first", "second") if single_process else ("first",):
             highest = load(cluster, topic)
             assert highest <= budget + SLACK_BYTES, f"{highest // MEBIBYTE} MiB"
-            assert highest > idle + kept + PEAK_BYTES, f"the load is too small: {highest // MEBIBYTE} MiB"
+            assert highest > idle + kept + peak, f"the load is too small: {highest // MEBIBYTE} MiB"
             wait_until(lambda: resident(cluster) <= idle + kept, 60, "the memory of the load was given back")
 
 
