@@ -19,6 +19,7 @@ def main() -> int:
     options.add_argument("--requests", type=int, default=None, help="send at least so many")
     options.add_argument("--seconds", type=float, default=None, help="send for at least so long")
     options.add_argument("--seed", type=int, default=None, help="a fresh one unless given")
+    options.add_argument("--rate", type=float, default=None, help="requests a second, at most; without: all it can do")
     options.add_argument("--connections", type=int, default=32)
     options.add_argument("--calm-seconds", type=float, default=60.0, help="how long the good client is measured before")
     options.add_argument("--log", type=Path, default=None, help="where to keep the roles' log")
@@ -40,6 +41,7 @@ def main() -> int:
             connections=given.connections,
             api_keys=given.api,
             is_alone=True,
+            requests_per_second=given.rate,
         )
     if given.log is not None:
         given.log.write_text(found.log)

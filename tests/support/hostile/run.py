@@ -21,7 +21,7 @@ from support.hostile.kafka_messages import Vocabulary
 from support.hostile.process_figures import MIB, ProcessFigures, watched
 from support.hostile.requests import RequestSource, served_versions
 from support.hostile.role_logs import kinds_of_lines, lines_in_a_second, unexpected_lines
-from support.hostile.senders import Outcomes, Sender
+from support.hostile.senders import Outcomes, Pace, Sender
 from support.hostile.topics import topic_ids
 
 TOPICS = ("hostile-a", "hostile-b", "hostile-compacted")
@@ -114,11 +114,12 @@ def run_hostile(
     connections: int = 32,
     api_keys: Collection[int] = (),
     is_alone: bool = False,
+    requests_per_second: float | None = None,
 ) -> Run:
     """Starts a cluster, and ends after at least so many requests and seconds, of those that are given.
 
     `drawing_s`: how long the good client is measured beside senders that send nothing. `is_alone`: whether nothing else
-    runs on the machine.
+    runs on the machine. `requests_per_second`: at most, of all connections together; None: as many as it can do.
     """
     with KshareCluster(folder, SETTINGS) as cluster:
         for topic in TOPICS:
@@ -137,7 +138,8 @@ def run_hostile(
             with watched(pids) as processes, client.measured() as attacked:
                 began = time.monotonic()
                 is_enough = _limit(outcomes, began, requests, seconds)
-                sending = _send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys)
+                pace = Pace(requests_per_second)
+                sending = _send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys, pace)
                 _after_the_services(lambda: asyncio.run(sending), is_alone=is_alone)
                 took_s = time.monotonic() - began
         log = cluster.log_text()[logged:]
@@ -195,6 +197,7 @@ async def _send(
     is_enough: Callable[[], bool],
     connections: int,
     api_keys: Collection[int],
+    pace: Pace,
 ) -> None:
     """The corpus first, one connection for each; then all connections at once."""
     source = random.Random(seed)
@@ -203,7 +206,7 @@ async def _send(
     senders = []
     for number in range(connections):
         own = random.Random(seed * 1_000 + number)
-        senders.append(Sender(port, own, RequestSource(own, vocabulary, api_keys), outcomes).run(is_enough))
+        senders.append(Sender(port, own, RequestSource(own, vocabulary, api_keys), outcomes, pace).run(is_enough))
     await asyncio.gather(*senders)
 
 

@@ -85,11 +85,32 @@ class _Answers:
             self._data += data
 
 
-class Sender:
-    """One client after the other: `run` sends until `is_enough` says so."""
+class Pace:
+    """At most so many requests a second, of all senders together; None: as many as the machine can do."""
 
-    def __init__(self, port: int, source: random.Random, requests: RequestSource, outcomes: Outcomes) -> None:
+    def __init__(self, requests_per_second: float | None) -> None:
+        self._requests_per_second = requests_per_second
+        self._next_s = 0.0
+
+    async def turn(self, requests: int) -> None:
+        """Waits until so many more may be sent. What was not sent in time is not made up for later."""
+        if self._requests_per_second is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        at_s = max(self._next_s, now_s)
+        self._next_s = at_s + requests / self._requests_per_second
+        if at_s > now_s:
+            await asyncio.sleep(at_s - now_s)
+
+
+class Sender:
+    """One client after the other: `run` sends until `is_enough` says so, at the pace that all senders share."""
+
+    def __init__(
+        self, port: int, source: random.Random, requests: RequestSource, outcomes: Outcomes, pace: Pace | None = None
+    ) -> None:
         self._port = port
+        self._pace = pace or Pace(None)
         self._source = source
         self._requests = requests
         self._outcomes = outcomes
@@ -106,7 +127,7 @@ class Sender:
             self._outcomes.connections += 1
             try:
                 answers = _Answers(reader)
-                while not is_enough() and await self.burst(writer, answers, self._drawn_burst()):
+                while not is_enough() and await self.burst(writer, answers, await self._paced_burst()):
                     pass
             finally:
                 writer.transport.abort()
@@ -117,6 +138,11 @@ class Sender:
         self._outcomes.connections += 1
         await self.burst(writer, _Answers(reader), [request])
         writer.transport.abort()
+
+    async def _paced_burst(self) -> list[HostileRequest]:
+        burst = self._drawn_burst()
+        await self._pace.turn(len(burst))
+        return burst
 
     def _drawn_burst(self) -> list[HostileRequest]:
         burst: list[HostileRequest] = []
