@@ -7,6 +7,7 @@ that take too long are looked for often.
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 import uuid
@@ -22,7 +23,7 @@ from confluent_kafka import AcknowledgeType, KafkaException, Producer, ShareCons
 from confluent_kafka.admin import AdminClient
 
 from support.clients.administration import alter_group, create_topic
-from support.clusters.kshare_cluster import KshareCluster
+from support.clusters.kshare_cluster import COMMAND, KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 from support.kafka.java import NEWEST
 
@@ -157,6 +158,16 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = TIMEOU
         time.sleep(0.02)
 
 
+def shown_of_group(group: str, bootstrap: str) -> str:
+    """Members, assignments and held records of a group, to be printed where it delivers nothing."""
+    shown = []
+    for view in ("describe", "in-flight"):
+        command = [str(COMMAND), "groups", view, group, "--bootstrap", bootstrap, "--json"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        shown.append(f"kshare groups {view}: {ended.stdout}{ended.stderr}")
+    return "\n".join(shown)
+
+
 class Reader:
     """One member of a share group; a context manager that closes it."""
 
@@ -171,6 +182,7 @@ class Reader:
                 **{key.replace("_", "."): value for key, value in settings.items()},
             }
         )
+        self._group_at = (group, bootstrap)
         self.consumer.subscribe([topics] if isinstance(topics, str) else list(topics))
         self.held: list[Any] = []
         """What the last poll brought."""
@@ -233,7 +245,9 @@ class Reader:
         found: list[Any] = []
         deadline = time.monotonic() + timeout_s
         while len(found) < wanted:
-            assert time.monotonic() < deadline, f"{len(found)} of {wanted} records came: {values_of(found)[-5:]}"
+            if time.monotonic() >= deadline:
+                text = f"{len(found)} of {wanted} records came: {values_of(found)[-5:]}"
+                raise AssertionError(f"{text}\n{shown_of_group(*self._group_at)}")
             if messages := self.poll():
                 found.extend(messages)
                 self.settle()
