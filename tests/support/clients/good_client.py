@@ -44,6 +44,10 @@ class Figures:
     latencies_ms: list[float] = field(default_factory=list)
     """From the call of `produce` until the share consumer's `poll` returned the record."""
 
+    def joined(self, later: Figures) -> Figures:
+        """The figures of two stretches of time as one."""
+        return Figures(self.began_s, later.ended_s, self.latencies_ms + later.latencies_ms)
+
     @property
     def p99_ms(self) -> float:
         found = sorted(self.latencies_ms)

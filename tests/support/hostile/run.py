@@ -59,9 +59,16 @@ class Run:
     attacked: Figures
     log: str
     connections: int
+    calm_after: Figures | None = None
+    """`calm` is before the attack. Some minutes of this machine have a p99 twice that of others without any attack."""
     beside_drawing: Figures | None = None
     """Beside senders that draw requests and send none: what their use of the processors alone does to a client."""
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def baseline(self) -> Figures:
+        """The good client without an attack: before it, and after it where that was measured."""
+        return self.calm if self.calm_after is None else self.calm.joined(self.calm_after)
 
     def report(self) -> str:
         """Figures for a person."""
@@ -75,9 +82,9 @@ class Run:
             f"{min(self.outcomes.by_version.values(), default=0)} times; "
             + ", ".join(f"{name} {count}" for name, count in self.outcomes.by_damage.most_common()),
             f"longest burst until its last answer: {self.outcomes.longest_s:.1f} s",
-            f"good client without: {self.calm}",
+            f"good client before: {self.calm}; after: {self.calm_after}; without, in all: {self.baseline}",
             *self._beside_drawing(),
-            f"good client beside it: {self.attacked}, p99 {self.attacked.p99_ms / self.calm.p99_ms:.2f} times",
+            f"good client beside it: {self.attacked}, p99 {self.attacked.p99_ms / self.baseline.p99_ms:.2f} times",
             *(f"{role}: {figures}" for role, figures in self.processes.items()),
             f"log: {self.log.count(chr(10))} lines, at most {lines_in_a_second(self.log)} in one second",
         ]
@@ -89,7 +96,7 @@ class Run:
         found = self.beside_drawing
         if found is None:
             return []
-        factor = found.p99_ms / self.calm.p99_ms
+        factor = found.p99_ms / self.baseline.p99_ms
         return [f"good client beside senders that send nothing: {found}, p99 {factor:.2f} times"]
 
     def _refused_and_logged(self) -> list[str]:
@@ -111,6 +118,7 @@ def run_hostile(
     seconds: float | None,
     calm_s: float,
     drawing_s: float = 0.0,
+    calm_after_s: float = 0.0,
     connections: int = 32,
     api_keys: Collection[int] = (),
     is_alone: bool = False,
@@ -118,8 +126,9 @@ def run_hostile(
 ) -> Run:
     """Starts a cluster, and ends after at least so many requests and seconds, of those that are given.
 
-    `drawing_s`: how long the good client is measured beside senders that send nothing. `is_alone`: whether nothing else
-    runs on the machine. `requests_per_second`: at most, of all connections together; None: as many as it can do.
+    `calm_s` and `calm_after_s`: how long the good client is measured before and after the attack. `drawing_s`: how long
+    it is measured beside senders that send nothing. `is_alone`: whether nothing else runs on the machine.
+    `requests_per_second`: at most, of all connections together; None: as many as the machine can do.
     """
     with KshareCluster(folder, SETTINGS) as cluster:
         for topic in TOPICS:
@@ -142,8 +151,12 @@ def run_hostile(
                 sending = _send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys, pace)
                 _after_the_services(lambda: asyncio.run(sending), is_alone=is_alone)
                 took_s = time.monotonic() - began
+            calm_after = None
+            if calm_after_s:
+                with client.measured() as calm_after:
+                    time.sleep(calm_after_s)
         log = cluster.log_text()[logged:]
-        found = Run(outcomes, took_s, processes, calm, attacked, log, connections, beside_drawing)
+        found = Run(outcomes, took_s, processes, calm, attacked, log, connections, calm_after, beside_drawing)
         for role, pid in pids.items():
             if cluster.role_pid(role) != pid:
                 found.problems.append(f"{role} was started again: it had ended")
