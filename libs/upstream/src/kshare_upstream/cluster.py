@@ -34,6 +34,7 @@ from kshare_upstream.port import (
     UpstreamPartitionName,
 )
 from kshare_upstream.sasl import AuthenticationFailed
+from kshare_upstream.shared_descriptions import SharedDescriptions
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.metadata import MetadataRequest, MetadataRequestTopic
 from kshare_wire.generated.responses.metadata import MetadataResponse
@@ -54,6 +55,7 @@ class Cluster:
         self._view = ClusterView(None, _BOOTSTRAP, {})
         self._leaders: dict[UpstreamPartitionName, int] = {}
         self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._descriptions = SharedDescriptions(self._describe)
         self._is_closed = False
         self._watch_timer: asyncio.TimerHandle | None = None
         self._lookup: asyncio.Task[None] | None = None
@@ -72,8 +74,13 @@ class Cluster:
         for result in await asyncio.gather(*opening, return_exceptions=True):
             if isinstance(result, Connection):
                 result.close()
+        await self._descriptions.ended()
 
     async def describe(self, topics: Sequence[str] | None) -> ClusterView:
+        """See `port.Upstream`. One without topics is not shared: it is how a broker that hangs is noticed."""
+        return await (self._descriptions.describe(topics) if topics else self._describe(topics))
+
+    async def _describe(self, topics: Sequence[str] | None) -> ClusterView:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         answer = await self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), METADATA)
         view = _view(answer)
