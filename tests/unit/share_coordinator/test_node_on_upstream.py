@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -137,7 +138,7 @@ def test_a_log_whose_records_were_all_removed_is_refused_and_named() -> None:
     run(body)
 
 
-def test_writes_are_refused_while_the_cluster_is_away_and_then_go_on() -> None:
+def test_writes_are_refused_while_the_cluster_is_away_and_then_go_on(caplog: pytest.LogCaptureFixture) -> None:
     async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
         node = await started(nodes, upstream, QUICK)
         away = [ProduceRequest, FetchRequest, ListOffsetsRequest, InitProducerIdRequest]
@@ -153,6 +154,8 @@ def test_writes_are_refused_while_the_cluster_is_away_and_then_go_on() -> None:
         assert node.problems() == []
 
     run(body)
+    lines = [record for record in caplog.records if "cannot be read from the existing cluster" in record.getMessage()]
+    assert lines and all(record.levelno == logging.WARNING for record in lines), "nobody has to do anything about it"
 
 
 def test_a_write_waits_for_replicas_and_is_stored_once() -> None:

@@ -271,7 +271,8 @@ class StatePartition:
         except UNREACHABLE as problem:
             count["unreachable"] += 1
             text = f"state partition {self.number} cannot be read from the existing cluster: {problem}"
-            self._refuse(Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, text), text)
+            level = logging.WARNING if isinstance(problem, OSError) else logging.ERROR
+            self._refuse(Result(ErrorCode.COORDINATOR_NOT_AVAILABLE, text), text, level=level)
             pause_ms = RETRY_MS
         except Exception as problem:
             report_contained_bug("a claim of a state log failed with an unexpected error", problem)
@@ -373,9 +374,10 @@ class StatePartition:
         self._must_claim.set()
         return KafkaError(code, f"{place}: {problem}")
 
-    def _refuse(self, refusal: Result, problem: str | None) -> None:
+    def _refuse(self, refusal: Result, problem: str | None, *, level: int = logging.ERROR) -> None:
+        """`level` is that of the problem's line: WARNING for what passes by itself, as a cluster that is away."""
         if problem is not None and problem != self._problem:
-            log.error("%s", problem)
+            log.log(level, "%s", problem)
         self.refusal, self._problem = refusal, problem
 
     def _note_truncation(self, text: str) -> None:
