@@ -27,6 +27,8 @@ CONFIG_IS_KNOWN_S = 30.0
 cannot hear of the coordinator learns of a change after the call that waits for news has failed, more than once with
 two faults.
 """
+MEMBER_IS_GONE_S = 120.0
+"""More than two session timeouts of a history: a member that was not heard of for so long is not there."""
 MEMBER_IS_KNOWN_S = 5.0
 """Less than any session timeout of a history: a member that was heard of so recently is there."""
 HIGHEST_OFFSET = 100
@@ -156,7 +158,7 @@ class Administrator:
     async def _change(self, group: str, expected: Offsets, ask: Callable[[], Awaitable[int | None]]) -> None:
         """A change that must succeed; then it is there."""
         self._confirmed[group] = None
-        code = await ask()
+        code = await self._once_empty(ask)
         if code is None:
             raise OutcomeUnknown("a request was not answered")
         if code:
@@ -166,6 +168,13 @@ class Administrator:
         found = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))
         if list(found) != list(expected):
             self._client.bug(f"the start offsets of {group} became {expected}, and {found} are there")
+
+    async def _once_empty(self, ask: Callable[[], Awaitable[int | None]]) -> int | None:
+        """A heartbeat that a link held back makes its member join again, after it left and until it times out."""
+        gone_at = self._client.now() + MEMBER_IS_GONE_S
+        while (code := await ask()) == ErrorCode.NON_EMPTY_GROUP and self._client.now() < gone_at:
+            await asyncio.sleep(RETRY_S)
+        return code
 
     async def _persistently(self, ask: Callable[[], Awaitable[Found | None]]) -> Found:
         while (found := await ask()) is None:
