@@ -118,8 +118,9 @@ class Session:
     async def run(self) -> str:
         """Runs the session until its end; returns the reason of the end."""
         self._check_deadline()
-        for part in (self._keep_alive, self._watch, self._balance, self._trim):
-            self._begin(part())
+        if not self._ended.done():  # the lease has run out already where this process stood still after its request
+            for part in (self._keep_alive, self._watch, self._balance, self._trim):
+                self._begin(part())
         return await self._ended
 
     def owns(self, partition: int) -> bool:
