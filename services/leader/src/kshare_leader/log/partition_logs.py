@@ -47,6 +47,7 @@ from kshare_leader.log.batch_validation import (
 )
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
+from kshare_leader.log.producers.refused_firsts import RefusedFirsts
 from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
@@ -148,6 +149,7 @@ class PartitionLogs:
         self._queue: list[_QueuedAppend | _QueuedEnd] = []
         self._turn: asyncio.Handle | None = None
         self._is_writing = False
+        self._refused_firsts = RefusedFirsts()
         inline_bytes = configs.integer("kshare.leader.inline.batch.bytes")
         self._validation = BatchValidation(aside or Aside("batch-validation"), inline_bytes=inline_bytes)
         self.reader = RecordReader(
@@ -247,6 +249,7 @@ class PartitionLogs:
             log = self.lookup(key)
             self._check_queue()
         except KafkaError as error:
+            self._note_refused(key, records, error)
             future.set_exception(error)
             return future
         rules = rules_of(
@@ -310,12 +313,22 @@ class PartitionLogs:
             if found is None:
                 log = self.lookup(queued.key)
                 found = turn.pending[queued.key] = (log, log.begin(now_ms))
+            if self._refused_firsts and isinstance(queued, _QueuedAppend):
+                header = queued.batch.header
+                is_known = found[0].producers.knows(header.producer_id, found[1])
+                self._refused_firsts.check(queued.key, header, _loop_ms(), is_known=is_known)
             appended = queued.prepare(found[0], now_ms, found[1])
             if queued.writes:
                 turn.more_writes.extend(queued.writes)
             return appended
         except Exception as error:  # bad input or a bug ends this append, never the turn
+            if isinstance(queued, _QueuedAppend):
+                self._note_refused(queued.key, queued.batch.records, error)
             return error
+
+    def _note_refused(self, key: TopicPartition, records: memoryview, error: Exception) -> None:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._refused_firsts.note(key, records, _loop_ms())
 
     def _write(self, turn: _Turn) -> None:
         writes = turn.writes()
@@ -634,6 +647,10 @@ class PartitionLogs:
                 self._report(f"the records of topic {topic_id_text(topic_id)} could not be removed: {failure}")
                 return
             del self._topics_to_remove[topic_id]
+
+
+def _loop_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _answer(turn: _Turn) -> None:

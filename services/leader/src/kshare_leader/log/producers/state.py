@@ -75,6 +75,10 @@ class ProducerState:
         """Whether a transaction of this epoch of the producer is open."""
         return has_open_transaction(self._table.get(producer_id), producer_epoch)
 
+    def knows(self, producer_id: int, pending: PendingAppends) -> bool:
+        """Whether the log has the producer's sequences, or will have them after the turn's appends."""
+        return producer_id in pending.producers or self._table.get(producer_id) is not None
+
     def has(self, header: BatchHeader) -> bool:
         """Whether the batch is a duplicate of one of the producer's last ones."""
         return find_duplicate(self._table.get(header.producer_id), header) is not None

@@ -1,0 +1,71 @@
+"""The first batches of producers that a leader refused because it did not serve their partition at that moment.
+
+A log that does not know a producer takes any sequence from it, as in Kafka. A leader whose lease comes back between
+two batches under way would refuse the first and take the second, and the first one could never follow. So a leader
+remembers the lowest sequence that it refused, and a producer that the log does not know has to begin there.
+
+In memory only, and for a limited time: a client that gives a batch up begins a new epoch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
+from kshare_wire.record_batches import BatchHeader, read_header
+
+REMEMBERED_MS = 120_000
+"""Kafka's default of delivery.timeout.ms: after that a client has given the batch up."""
+PRODUCERS_LIMIT = 20_000
+"""Producers in all partitions; the ones that were refused first are forgotten."""
+
+
+class _Refused(NamedTuple):
+    lowest_sequence: int
+    until_ms: int
+
+
+class RefusedFirsts:
+    """See the module's text. False while there is none; times are those of the caller's clock."""
+
+    def __init__(self) -> None:
+        self._refused: dict[tuple[TopicPartition, int, int], _Refused] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._refused)
+
+    def note(self, key: TopicPartition, records: memoryview, now_ms: int) -> None:
+        """Notes a batch that is refused; one that cannot be read is nobody's first."""
+        try:
+            header = read_header(records)
+        except KafkaError:
+            return
+        if not header.has_producer_id:
+            return
+        name = (key, header.producer_id, header.producer_epoch)
+        before = self._refused.pop(name, None)
+        sequence = header.base_sequence
+        if before is not None and before.until_ms > now_ms:
+            sequence = min(sequence, before.lowest_sequence)
+        self._refused[name] = _Refused(sequence, now_ms + REMEMBERED_MS)
+        if len(self._refused) > PRODUCERS_LIMIT:
+            del self._refused[next(iter(self._refused))]
+
+    def check(self, key: TopicPartition, header: BatchHeader, now_ms: int, *, is_known: bool) -> None:
+        """KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER for a batch before which a refused one has to come.
+
+        `is_known`: whether the log knows the producer, so that its own sequences decide.
+        """
+        name = (key, header.producer_id, header.producer_epoch)
+        found = self._refused.get(name)
+        if found is None:
+            return
+        if is_known or found.until_ms <= now_ms or header.base_sequence <= found.lowest_sequence:
+            del self._refused[name]
+            return
+        text = (
+            f"producer {header.producer_id} with epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
+            f"but {found.lowest_sequence} must come first: it was refused while this leader did not serve the partition"
+        )
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)

@@ -1,0 +1,113 @@
+"""A producer's first batches while its leader's lease comes and goes: none overtakes one that was refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from kshare_core.errors import ErrorCode, KafkaError
+from kshare_leader.log.producers.refused_firsts import REMEMBERED_MS
+from kshare_runtime.memory_store import MemoryDisk
+from support.leader.log.leader_logs import KEY, open_logs
+from support.simulation.loop import VirtualLoop
+from support.wire.record_building import build_batch
+
+
+def batch(sequence: int, *, producer_id: int = 7, producer_epoch: int = 0) -> memoryview:
+    return memoryview(build_batch(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence))
+
+
+class Leader:
+    """A leader with a lease that a test takes and gives."""
+
+    def __init__(self) -> None:
+        self.has_lease = True
+        self.logs = open_logs(MemoryDisk().open_store("leader"), has_lease=lambda: self.has_lease)
+
+    async def code(self, records: memoryview) -> int:
+        """The error code of an append; 0 where it is stored."""
+        try:
+            await self.logs.append(KEY, records)
+        except KafkaError as error:
+            return error.code
+        return 0
+
+
+def run(body: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualLoop(time_limit=1_000.0)
+    loop.run(body)
+    assert loop.problems == []
+
+
+async def refuses_the_first(leader: Leader, first: memoryview) -> None:
+    leader.has_lease = False
+    assert await leader.code(first) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.has_lease = True
+
+
+def test_the_next_batch_waits_for_the_one_that_was_refused() -> None:
+    async def test() -> None:
+        leader = Leader()
+        await refuses_the_first(leader, batch(0))
+        assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [await leader.code(batch(sequence)) for sequence in (0, 1)] == [0, 0]
+
+    run(test())
+
+
+def test_the_lowest_that_was_refused_comes_first() -> None:
+    async def test() -> None:
+        leader = Leader()
+        leader.has_lease = False
+        for sequence in (1, 0, 2):
+            assert await leader.code(batch(sequence)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leader.has_lease = True
+        assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [await leader.code(batch(sequence)) for sequence in (0, 1, 2)] == [0, 0, 0]
+
+    run(test())
+
+
+@pytest.mark.parametrize("other", [batch(5, producer_id=8), batch(5, producer_epoch=1), memoryview(build_batch())])
+def test_others_are_not_held_up(other: memoryview) -> None:
+    async def test() -> None:
+        leader = Leader()
+        await refuses_the_first(leader, batch(0))
+        assert await leader.code(other) == 0
+
+    run(test())
+
+
+def test_a_producer_that_the_log_knows_goes_on_where_it_was() -> None:
+    """It may have written elsewhere meanwhile, so what was refused here says nothing about what comes next."""
+
+    async def test() -> None:
+        leader = Leader()
+        assert await leader.code(batch(0)) == 0
+        await refuses_the_first(leader, batch(1))
+        assert await leader.code(batch(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # by the log's own sequences
+        assert [await leader.code(batch(sequence)) for sequence in (1, 2)] == [0, 0]
+
+    run(test())
+
+
+def test_a_batch_that_its_client_gave_up_is_forgotten() -> None:
+    async def test() -> None:
+        leader = Leader()
+        await refuses_the_first(leader, batch(0))
+        await asyncio.sleep(REMEMBERED_MS / 1000 + 1)
+        assert await leader.code(batch(9)) == 0
+
+    run(test())
+
+
+def test_what_is_no_batch_is_refused_and_not_remembered() -> None:
+    async def test() -> None:
+        leader = Leader()
+        await refuses_the_first(leader, memoryview(b"no batch"))
+        assert await leader.code(batch(3)) == 0
+
+    run(test())
