@@ -84,7 +84,11 @@ public final class JavaClients {
     private static Map<String, Object> failure(Throwable error) {
         Map<String, Object> answer = new LinkedHashMap<>();
         answer.put("error", error.getClass().getSimpleName());
-        answer.put("message", String.valueOf(error.getMessage()));
+        StringBuilder message = new StringBuilder(String.valueOf(error.getMessage()));
+        for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
+            message.append("; caused by ").append(cause);
+        }
+        answer.put("message", message.toString());
         return answer;
     }
 

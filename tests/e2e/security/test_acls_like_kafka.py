@@ -39,7 +39,7 @@ Values = dict[str, Any]
 READY_WITHIN_S = 60.0
 
 
-STATES, TRANSACTION = "states", "tx"
+STATES, TRANSACTION = "states", "transaction-of-root"
 """A group with state that no leader knows, and a transactional id with a producer id."""
 
 

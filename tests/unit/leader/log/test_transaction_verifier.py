@@ -32,8 +32,8 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 class Setting:
     """Logs, their verifier, and the coordinator that it asks."""
 
-    def __init__(self, **configs: str) -> None:
-        self.disk = MemoryDisk()
+    def __init__(self, disk: MemoryDisk | None = None, **configs: str) -> None:
+        self.disk = disk or MemoryDisk()
         self.logs: PartitionLogs = open_logs(self.disk.open_store("leader"))
         self.coordinator = ScriptedCoordinator()
         self.verifier: TransactionVerifier = verifier_of(self.logs, self.coordinator, configs=configs or None)
@@ -355,6 +355,19 @@ def test_a_marker_of_the_epoch_of_the_next_transaction_leaves_that_one_alone() -
         it.coordinator.gate.set()
         assert await it.outcome(coming) == [2]
         assert it.logs.lookup(KEY).last_stable_offset == 2
+
+    run(test())
+
+
+def test_a_transaction_that_begins_while_the_marker_before_it_is_written_goes_on() -> None:
+    async def test() -> None:
+        it = Setting(MemoryDisk(sync_delay_s=lambda: 1.0))
+        assert await it.outcome(it.send(transactional_batch(1, 0, epoch=0), adds=True)) == [0]
+        marker = it.logs.end_transaction(KEY, end_of(1, committed=False, epoch=1, version=2))
+        await asyncio.sleep(0.5)
+        assert not marker.done(), "it is being written"
+        first = it.send(transactional_batch(1, 0, epoch=1), adds=True)
+        assert await it.outcome(first, it.send(transactional_batch(1, 1, epoch=1), adds=True)) == [2, 3]
 
     run(test())
 

@@ -219,7 +219,7 @@ def test_a_verification_remembers_the_lowest_sequence_of_the_newest_epoch() -> N
     assert begin(1, 0).lowest_sequence == 3 and not first.confirms(1)
     assert begin(3, 4) is first
     assert (first.producer_epoch, first.lowest_sequence, first.is_verified) == (3, 4, False)
-    found.clear(7)
+    found.clear(7, first)
     assert begin(3, 8) is not first
 
 

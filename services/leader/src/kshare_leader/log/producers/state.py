@@ -138,7 +138,7 @@ class ProducerState:
         pending.producers[producer_id] = entry_now
         if is_transactional:
             changes = pending.transaction_changes()
-            changes.verified[producer_id] = None
+            changes.verified.setdefault(producer_id, verification)
             if entry_now.transaction_first_offset == base_offset:
                 changes.open(producer_id, OpenTransaction(base_offset, appended_bytes + pending.size_bytes))
         return None
@@ -156,7 +156,7 @@ class ProducerState:
         changes = pending.transaction_changes()
         verification = self._verifications.get(producer_id)
         if verification is None or not verification.is_of_next_after(end.producer_epoch):
-            changes.verified[producer_id] = None
+            changes.verified.setdefault(producer_id, verification)
         if changes_nothing(entry, end):
             return False
         offset = pending.next_offset
@@ -188,8 +188,8 @@ class ProducerState:
         if changes is not None:
             self.open.apply(changes)
             self.aborted.add(changes.aborted)
-            for producer_id in changes.verified:
-                self._verifications.clear(producer_id)
+            for producer_id, verification in changes.verified.items():
+                self._verifications.clear(producer_id, verification)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Removes, durably, producers that were silent for `expiration_ms`; StorageFailure."""

@@ -26,6 +26,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.log.producers.entries import NO_OFFSET, ProducerEntry
+from kshare_leader.log.producers.verifications import Verification
 from kshare_leader.ports import AbortedTransaction
 from kshare_runtime.ports import KeyValueStore, Write
 
@@ -107,8 +108,8 @@ class TransactionChanges:
     opened: dict[int, OpenTransaction | None] = field(default_factory=dict)
     """By producer id, in the order of first offsets; None: ended."""
     aborted: list[AbortedEntry] = field(default_factory=list)
-    verified: dict[int, None] = field(default_factory=dict)
-    """The producers whose verifications end."""
+    verified: dict[int, Verification | None] = field(default_factory=dict)
+    """The producers whose verifications end, and what these were; one that begins meanwhile is another transaction's."""
 
     def open(self, producer_id: int, transaction: OpenTransaction) -> None:
         self.opened.pop(producer_id, None)

@@ -8,6 +8,9 @@ transaction that is never ended. The rules are those of VerificationStateEntry a
   answer of the coordinator from before a marker admits no batch after it;
 - a marker with a newer epoch than its transaction keeps the verification of the next transaction, which has that epoch;
 - the lowest sequence seen during the look-up must be appended first.
+
+Here a batch or a marker is written before it takes effect. A verification that begins during that write is the next
+transaction's: it comes after the marker, and does not end with it.
 """
 
 from __future__ import annotations
@@ -81,8 +84,10 @@ class Verifications:
         verification = self._by_producer[producer_id] = Verification(producer_epoch, sequence, adds_partition, now_ms)
         return verification
 
-    def clear(self, producer_id: int) -> None:
-        self._by_producer.pop(producer_id, None)
+    def clear(self, producer_id: int, verification: Verification | None) -> None:
+        """Ends this verification of the producer; one that has begun since is another transaction's, and goes on."""
+        if verification is not None and self._by_producer.get(producer_id) is verification:
+            del self._by_producer[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Removes verifications that began `expiration_ms` ago or earlier."""
