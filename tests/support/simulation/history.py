@@ -228,6 +228,7 @@ class SessionReleased(NamedTuple):
     partitions: tuple[int, ...]
     last_fetch_number: int
     lost_fetch_numbers: tuple[int, ...]
+    undelivered_fetch_numbers: tuple[int, ...] = ()
 
 
 class GatewaysSeen(NamedTuple):

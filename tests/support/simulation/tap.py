@@ -350,6 +350,7 @@ class ClusterTap:
                 tuple(partition.partition for partition in request.partitions),
                 request.last_fetch_number,
                 tuple(request.lost_fetch_numbers),
+                tuple(request.undelivered_fetch_numbers),
             )
         )
 

@@ -569,9 +569,14 @@ class Leader:
         assert [(TOPIC, partition)] == [(answer.topic_id, answer.partition) for answer in response.partitions]
         return response.partitions[0].error_code
 
-    async def release(self, member: str, *, last_fetch_number: int = 0, lost: Sequence[int] = ()) -> int:
+    async def release(
+        self, member: str, *, last_fetch_number: int = 0, lost: Sequence[int] = (), undelivered: Sequence[int] = ()
+    ) -> int:
         request = leader_pb2.ReleaseShareSessionRequest(
-            owner=owner(member), last_fetch_number=last_fetch_number, lost_fetch_numbers=lost
+            owner=owner(member),
+            last_fetch_number=last_fetch_number,
+            lost_fetch_numbers=lost,
+            undelivered_fetch_numbers=undelivered,
         )
         response = await self.service.release_share_session(request, memoryview(b""))
         return response.error_code

@@ -287,7 +287,8 @@ class HolderRules:
     def _is_taken_back(self, hold: _Hold, until: float) -> bool:
         event = hold.event
         return any(
-            release.gateway == event.gateway and event.fetch_number in release.lost_fetch_numbers
+            release.gateway == event.gateway
+            and event.fetch_number in (*release.lost_fetch_numbers, *release.undelivered_fetch_numbers)
             for release in self._releases[event.leader, event.group, event.member]
             if release.time <= until
         )

@@ -119,6 +119,40 @@ def test_what_is_told_late_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     play_virtually(scenario)
 
 
+def test_the_end_of_a_session_names_the_fetch_that_was_not_answered() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        role = harness.leaders[1]
+        await share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0))
+        answer = role.answers["ShareFetch"]
+
+        async def slow(request: Any, payload: memoryview) -> Any:
+            await asyncio.sleep(3)
+            return await answer(request, payload)
+
+        role.answers["ShareFetch"] = slow
+        share_fetch(client, 1)
+        await asyncio.sleep(1)
+        client.lose()
+        await asyncio.sleep(5)
+        (release,) = role.requests("ReleaseShareSession")
+        numbers = [request.fetch_number for request in role.requests("ShareFetch")]
+        assert (release.last_fetch_number, list(release.undelivered_fetch_numbers)) == (numbers[1], [numbers[1]])
+
+    play_virtually(scenario)
+
+
+def test_nothing_is_undelivered_where_every_fetch_was_answered() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        role = harness.leaders[1]
+        await share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0))
+        client.lose()
+        await harness.settle()
+        (release,) = role.requests("ReleaseShareSession")
+        assert not release.undelivered_fetch_numbers
+
+    play_virtually(scenario)
+
+
 def test_the_end_of_a_session_names_its_last_fetch_and_is_told_again() -> None:
     """KAFKA-19950 from the leader's side: a late release must not end what a newer session of the member has."""
 

@@ -98,6 +98,21 @@ def test_a_release_that_comes_late_takes_nothing_from_a_newer_session_of_the_mem
     run(test)
 
 
+def test_the_end_of_a_session_counts_only_deliveries_that_reached_the_client() -> None:
+    """Seed 811270535: a record at its last attempt was archived after two deliveries of three."""
+
+    async def test() -> None:
+        leader = ready()
+        assert await leader.acquire("m1", fetch_number=1) == [(0, 9, 1)]
+        leader.log().append(5)
+        assert await leader.acquire("m1", fetch_number=2) == [(10, 14, 1)]
+        assert await leader.release("m1", last_fetch_number=2, undelivered=[2]) == 0
+        assert await leader.acquire("m2", fetch_number=3) == [(0, 9, 2), (10, 14, 1)]
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_share_partition_leaves_memory_with_its_last_session_so_that_new_offsets_are_seen() -> None:
     """An administrator may alter the offsets of an empty group; the next member must not meet the old state."""
 

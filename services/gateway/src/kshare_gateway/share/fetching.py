@@ -239,8 +239,12 @@ class ShareFetcher:
             return
         for task in calls.waiting.values():
             task.add_done_callback(lambda done: self._give_back_late(session, done))
-        last = calls.last_fetch_number
-        await asyncio.gather(*(self._releases.end_session(session.key, address, last) for address in calls.addresses))
+        last, undelivered = calls.last_fetch_number, calls.undelivered
+        ends = [
+            self._releases.end_session(session.key, address, last, undelivered.get(address))
+            for address in calls.addresses
+        ]
+        await asyncio.gather(*ends)
 
     def inherit(self, old: ShareSession, new: ShareSession) -> None:
         """Passes the replaced session's leader state to the new session of the same member and connection."""

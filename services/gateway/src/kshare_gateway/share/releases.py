@@ -5,7 +5,8 @@ until their locks expire. Retries stop when the leader is gone from the catalog 
 locks have expired.
 
 - The end of a session releases what its fetches acquired. The request names the last fetch, so that a late release
-  takes nothing from a newer session of the same member. The deliveries count (KAFKA-19972).
+  takes nothing from a newer session of the same member. The deliveries count (KAFKA-19972), except those of a fetch
+  that has not been answered yet: its response reaches no client any more.
 - After a failed call it is unknown whether the leader acquired records for it; the call may even still wait there. No
   client has seen these records, so they are released without counting a delivery.
 """
@@ -44,10 +45,17 @@ class SessionReleases:
         self._gateway = gateway
         self._lost: dict[tuple[ShareSessionKey, str], _Lost] = {}
 
-    async def end_session(self, key: ShareSessionKey, address: str, last_fetch_number: int) -> None:
-        """Returns after the first attempt; where it failed, the others are made in the background."""
+    async def end_session(
+        self, key: ShareSessionKey, address: str, last_fetch_number: int, undelivered: int | None
+    ) -> None:
+        """Returns after the first attempt; where it failed, the others are made in the background.
+
+        `undelivered`: the fetch whose response the client has not seen, if there is one.
+        """
         request = leader_pb2.ReleaseShareSessionRequest(
-            owner=self._gateway.session_owner(key), last_fetch_number=last_fetch_number
+            owner=self._gateway.session_owner(key),
+            last_fetch_number=last_fetch_number,
+            undelivered_fetch_numbers=() if undelivered is None else (undelivered,),
         )
         if not await self._send(address, request):
             self._gateway.spawn(self._end_late(key, address, request), "late release of a share session")

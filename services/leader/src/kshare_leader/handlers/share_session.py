@@ -1,6 +1,7 @@
 """ReleaseShareSession: releases the records that a member acquired in a share session that has ended.
 
-Their deliveries count (KAFKA-19972). Waiting fetches of the session are ended, so that nothing is acquired for it
+Their deliveries count (KAFKA-19972), except those of `undelivered_fetch_numbers`, which reached no client: a record at
+its last attempt would be archived without having been delivered as often as the limit says. Waiting fetches of the session are ended, so that nothing is acquired for it
 afterwards. `last_fetch_number` protects a newer session of the same member from a late release. The answer is sent when
 the release is durable.
 
@@ -34,6 +35,10 @@ async def release_session(
         return leader_pb2.ReleaseShareSessionResponse()
     last_fetch_number = request.last_fetch_number or NEVER_REACHED
     directory.fetch_sessions.forget(request.owner.group_id, owner, last_fetch_number)
+    if request.undelivered_fetch_numbers:
+        undelivered = frozenset(request.undelivered_fetch_numbers)
+        for served in found:
+            served.take_back(owner, undelivered)
     begun = [served.release_until(owner, last_fetch_number) for served in found]
     error_code = ErrorCode.NONE
     for stored in begun:

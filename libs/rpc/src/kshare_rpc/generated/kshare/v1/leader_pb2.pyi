@@ -940,6 +940,7 @@ class ReleaseShareSessionRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     LAST_FETCH_NUMBER_FIELD_NUMBER: _builtins.int
     LOST_FETCH_NUMBERS_FIELD_NUMBER: _builtins.int
+    UNDELIVERED_FETCH_NUMBERS_FIELD_NUMBER: _builtins.int
     last_fetch_number: _builtins.int
     """The last fetch of the session; what later ones of the same owner acquired is a newer session's. 0: not limited."""
     @_builtins.property
@@ -954,6 +955,12 @@ class ReleaseShareSessionRequest(_message.Message):
         records that they acquired are released without counting a delivery.
         """
 
+    @_builtins.property
+    def undelivered_fetch_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Fetches of the session that ends whose responses no client has seen, and none will: the deliveries of the records
+        that they acquired do not count. Leaders before this field count them.
+        """
+
     def __init__(
         self,
         *,
@@ -961,10 +968,11 @@ class ReleaseShareSessionRequest(_message.Message):
         partitions: _abc.Iterable[Global___ReleaseShareSessionRequest.Partition] | None = ...,
         last_fetch_number: _builtins.int = ...,
         lost_fetch_numbers: _abc.Iterable[_builtins.int] | None = ...,
+        undelivered_fetch_numbers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_fetch_number", b"last_fetch_number", "lost_fetch_numbers", b"lost_fetch_numbers", "owner", b"owner", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_fetch_number", b"last_fetch_number", "lost_fetch_numbers", b"lost_fetch_numbers", "owner", b"owner", "partitions", b"partitions", "undelivered_fetch_numbers", b"undelivered_fetch_numbers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
