@@ -21,7 +21,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.work_slices import WorkSlices
 from kshare_gateway.catalog.metadata_fragments import MetadataFragments
-from kshare_gateway.connections.produce_order import ProduceOrder
+from kshare_gateway.connections.produce_order import LeaderPlace, ProduceOrder
 from kshare_gateway.connections.request_memory import RequestMemory
 from kshare_gateway.metrics import GatewayMetrics
 from kshare_gateway.quotas.throttling import Throttling
@@ -147,6 +147,11 @@ class Gateway:
             return "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         address = view.leader_address(key)
         return (address, ErrorCode.NONE) if address else ("", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def leader_place(self, key: TopicPartition) -> LeaderPlace:
+        """Where the partition's batches are sent now; the address is empty where `leader_of` gives an error."""
+        partition = self.view.partition(key)
+        return LeaderPlace(self.leader_of(key)[0], 0 if partition is None else partition.leader_epoch)
 
     @staticmethod
     def code_for_names(code: int) -> int:

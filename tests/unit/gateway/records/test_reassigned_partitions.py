@@ -18,10 +18,18 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 VERSION = 13
 
 
-async def sees(harness: GatewayHarness, *, leader: int = 1, moving_to: int | None = None, fenced: bool = False) -> None:
+async def sees(
+    harness: GatewayHarness,
+    *,
+    leader: int = 1,
+    leader_epoch: int = 1,
+    moving_to: int | None = None,
+    fenced: bool = False,
+) -> None:
     """The gateway has a catalog in which partition 0 of "orders" is led so."""
     changed = topic("orders", TOPIC_ID, [leader, 1, 1])
     partition: coordinator_pb2.Topic.Partition = changed.partitions[0]
+    partition.leader_epoch = leader_epoch
     if moving_to is not None:
         partition.is_moving, partition.moving_to_node_id, partition.is_fenced = True, moving_to, fenced
     harness.catalog.topics["orders"] = changed
@@ -219,23 +227,23 @@ def test_requests_that_wait_go_on_one_after_the_other() -> None:
 
 def test_what_got_past_one_that_was_refused_is_sent_again_when_it_was_out_of_order() -> None:
     async def scenario(harness: GatewayHarness) -> None:
-        old, new = Log(harness, 1, NOT_LEADER), Log(harness, 2)
-        gate = old.gates[b"a"] = asyncio.Event()
-        new.codes[b"b"] = [OUT_OF_ORDER]
-        held = new.gates[b"b"] = asyncio.Event()
+        Log(harness, 1)
+        new = Log(harness, 2)
+        new.codes.update({b"a": [NOT_LEADER], b"b": [OUT_OF_ORDER]})
+        gate, held = asyncio.Event(), asyncio.Event()
+        new.gates.update({b"a": gate, b"b": held})
         await sees(harness, moving_to=2)
+        await sees(harness, leader=2)
         client = harness.client()
         first = produce(client, b"a")
-        await harness.settle()
-        await sees(harness, leader=2)
         second = produce(client, b"b")
         await harness.settle()
-        assert new.payloads == [b"b"], "nobody knows yet that the first was refused"
+        assert new.payloads == [b"a", b"b"], "nobody knows yet that the first was refused"
         gate.set()
         await harness.settle()
         held.set()
         assert await code_of(first) == 0 and await code_of(second) == 0
-        assert new.payloads in ([b"b", b"a", b"b"], [b"b", b"a", b"a", b"b"])
+        assert new.payloads == [b"a", b"b", b"a", b"b"]
 
     run(scenario)
 
@@ -268,6 +276,41 @@ def test_other_connections_and_other_partitions_are_not_held() -> None:
         )
         gate.set()
         assert await code_of(waiting) == 0 and await code_of(elsewhere) == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("leader", "leader_epoch"), [(2, 1), (1, 2)])
+def test_no_batch_goes_to_a_new_leader_while_one_is_in_flight_to_the_old_one(leader: int, leader_epoch: int) -> None:
+    """Seed 811271031: a leader that does not know the producer took its second batch, and the first came too late."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        old, new = Log(harness, 1, NOT_LEADER), Log(harness, 2)
+        old.gates[b"a"] = gate = asyncio.Event()
+        await sees(harness)
+        client = harness.client()
+        first = produce(client, b"a")
+        await harness.settle()
+        await sees(harness, leader=leader, leader_epoch=leader_epoch)
+        old.default = 0
+        second, elsewhere = produce(client, b"b"), produce(client, b"c", partition=1)
+        await harness.settle()
+        assert (old.payloads, new.payloads) == ([b"a", b"c"], []), "another partition's batch does not wait"
+        old.codes[b"a"] = [NOT_LEADER]
+        gate.set()
+        assert [await code_of(answer) for answer in (first, second, elsewhere)] == [NOT_LEADER, 0, 0]
+        assert old.payloads + new.payloads == [b"a", b"c", b"b"]
+
+    run(scenario)
+
+
+def test_batches_are_sent_for_the_leader_epoch_of_the_catalog() -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        Log(harness, 1)
+        await sees(harness, leader_epoch=9)
+        assert await code_of(produce(harness.client(), b"a")) == 0
+        (request,) = harness.leaders[1].requests("Produce")
+        assert [partition.leader_epoch for partition in request.partitions] == [9]
 
     run(scenario)
 

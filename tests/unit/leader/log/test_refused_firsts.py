@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_leader.log.producers.refused_firsts import REMEMBERED_MS
+from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_MS
 from kshare_runtime.memory_store import MemoryDisk
 from support.leader.log.leader_logs import KEY, open_logs
 from support.simulation.loop import VirtualLoop
@@ -27,10 +27,10 @@ class Leader:
         self.has_lease = True
         self.logs = open_logs(MemoryDisk().open_store("leader"), has_lease=lambda: self.has_lease)
 
-    async def code(self, records: memoryview) -> int:
+    async def code(self, records: memoryview, *, leader_epoch: int = ANY_EPOCH) -> int:
         """The error code of an append; 0 where it is stored."""
         try:
-            await self.logs.append(KEY, records)
+            await self.logs.append(KEY, records, leader_epoch=leader_epoch)
         except KafkaError as error:
             return error.code
         return 0
@@ -109,5 +109,39 @@ def test_what_is_no_batch_is_refused_and_not_remembered() -> None:
         leader = Leader()
         await refuses_the_first(leader, memoryview(b"no batch"))
         assert await leader.code(batch(3)) == 0
+
+    run(test())
+
+
+def test_a_later_batch_for_an_earlier_leader_epoch_waits_for_the_ones_before_it() -> None:
+    """They may have been sent to the leader's last process, and have reached nobody."""
+
+    async def test() -> None:
+        leader = Leader()
+        epoch = leader.logs.lookup(KEY).leader_epoch
+        assert await leader.code(batch(3), leader_epoch=epoch - 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await leader.code(batch(0), leader_epoch=epoch - 1) == 0
+        assert [await leader.code(batch(sequence), leader_epoch=epoch - 1) for sequence in (1, 2, 3)] == [0, 0, 0]
+
+    run(test())
+
+
+@pytest.mark.parametrize("epoch", [ANY_EPOCH, 1, 2])
+def test_a_later_batch_for_this_leader_epoch_is_taken(epoch: int) -> None:
+    """The gateway had the answers of those before it. Gateways of earlier versions name no epoch."""
+
+    async def test() -> None:
+        leader = Leader()
+        sent_for = epoch and leader.logs.lookup(KEY).leader_epoch + epoch - 1
+        assert await leader.code(batch(3), leader_epoch=sent_for) == 0
+
+    run(test())
+
+
+def test_batches_without_a_producer_are_taken_for_any_leader_epoch() -> None:
+    async def test() -> None:
+        leader = Leader()
+        epoch = leader.logs.lookup(KEY).leader_epoch
+        assert await leader.code(memoryview(build_batch()), leader_epoch=epoch - 1) == 0
 
     run(test())

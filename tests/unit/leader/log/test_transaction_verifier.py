@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import pytest
@@ -32,11 +32,11 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 class Setting:
     """Logs, their verifier, and the coordinator that it asks."""
 
-    def __init__(self, disk: MemoryDisk | None = None, **configs: str) -> None:
-        self.disk = disk or MemoryDisk()
+    def __init__(self, *, sync_delay_s: float = 0.0, configs: Mapping[str, str] | None = None) -> None:
+        self.disk = MemoryDisk(sync_delay_s=lambda: sync_delay_s) if sync_delay_s else MemoryDisk()
         self.logs: PartitionLogs = open_logs(self.disk.open_store("leader"))
         self.coordinator = ScriptedCoordinator()
-        self.verifier: TransactionVerifier = verifier_of(self.logs, self.coordinator, configs=configs or None)
+        self.verifier: TransactionVerifier = verifier_of(self.logs, self.coordinator, configs=configs)
 
     def send(
         self, batch: memoryview, *, key: TopicPartition = KEY, who: str = "pay", adds: bool = False
@@ -361,7 +361,7 @@ def test_a_marker_of_the_epoch_of_the_next_transaction_leaves_that_one_alone() -
 
 def test_a_transaction_that_begins_while_the_marker_before_it_is_written_goes_on() -> None:
     async def test() -> None:
-        it = Setting(MemoryDisk(sync_delay_s=lambda: 1.0))
+        it = Setting(sync_delay_s=1.0)
         assert await it.outcome(it.send(transactional_batch(1, 0, epoch=0), adds=True)) == [0]
         marker = it.logs.end_transaction(KEY, end_of(1, committed=False, epoch=1, version=2))
         await asyncio.sleep(0.5)
@@ -442,7 +442,7 @@ def test_partitions_that_are_not_here() -> None:
 
 def test_verification_can_be_switched_off_for_producers_before_version_2() -> None:
     async def test() -> None:
-        it = Setting(**{"transaction.partition.verification.enable": "false"})
+        it = Setting(configs={"transaction.partition.verification.enable": "false"})
         assert await it.outcome(it.send(transactional_batch(1, 0))) == [0]
         assert it.coordinator.calls == []
         assert it.logs.lookup(KEY).last_stable_offset == 0

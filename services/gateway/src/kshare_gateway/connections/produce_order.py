@@ -6,17 +6,29 @@ OUT_OF_ORDER_SEQUENCE_NUMBER for a batch although all before it were stored, and
 
 So a held request is sent once all before it are answered, and no request is sent while an earlier one is held. A
 request that was already in flight when an earlier one was held is retried if it was out of order.
+
+A partition may also get a new leader, or its leader a new process, while a request is in flight to the old one. The new
+one may not know the producer yet, and takes any sequence from it, as Kafka's does. So a request is held while an
+earlier one is in flight to another leader, or to the same one in another leader epoch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from kshare_core.identifiers import TopicPartition
 
 _Lane = tuple[int, TopicPartition]
 """A connection and a partition."""
+
+
+class LeaderPlace(NamedTuple):
+    """The leader to which a partition's batches are sent, by one version of the catalog."""
+
+    address: str
+    leader_epoch: int
 
 
 class ProduceOrder:
@@ -60,12 +72,14 @@ class ProduceOrder:
 class ProduceTurn:
     """One request's place among those of its connection."""
 
-    __slots__ = ("_done", "_order", "is_held", "is_overtaken", "lanes")
+    __slots__ = ("_done", "_order", "is_held", "is_overtaken", "lanes", "sent_to")
 
     def __init__(self, order: ProduceOrder, lanes: list[_Lane]) -> None:
         self._order = order
         self._done: asyncio.Future[None] | None = None
         self.lanes = lanes
+        self.sent_to: dict[TopicPartition, LeaderPlace] = {}
+        """Where the request was sent last, by partition."""
         self.is_held = False
         self.is_overtaken = False
         """An earlier request was held while this one was in flight, so this one may have arrived first."""
@@ -77,15 +91,25 @@ class ProduceTurn:
             for other in self._order.after(self):
                 other.is_overtaken = True
 
-    async def wait(self) -> None:
-        """Returns when the request may be sent; at once if no request is held."""
+    async def wait(self, place_of: Callable[[TopicPartition], LeaderPlace]) -> None:
+        """Returns when the request may be sent; at once if no request is held or was sent to another leader.
+
+        `place_of` says where a partition's batches are sent now.
+        """
         while True:
-            waited_for = [other for other in self._order.before(self) if self.is_held or other.is_held]
+            waited_for = [
+                other
+                for other in self._order.before(self)
+                if self.is_held or other.is_held or self._is_elsewhere(other, place_of)
+            ]
             if not waited_for:
                 self.is_overtaken = False
                 return
             self.hold()
             await asyncio.wait([waited_for[-1].done()])
+
+    def _is_elsewhere(self, other: ProduceTurn, place_of: Callable[[TopicPartition], LeaderPlace]) -> bool:
+        return any(key in other.sent_to and other.sent_to[key] != place_of(key) for _, key in self.lanes)
 
     async def is_first(self) -> None:
         """Returns when all earlier requests are answered."""

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.identifiers import TopicPartition
 from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
 from kshare_leader.log.partition_logs import PartitionLogs
@@ -53,7 +52,7 @@ class ProduceHandler:
         position = 0
         for partition in request.partitions:
             records = payload[position : position + partition.records_length]
-            futures.append(self._append(request, key_of(partition), records))
+            futures.append(self._append(request, partition, records))
             position += partition.records_length
         when_all_ended(futures, lambda: answer.complete(lambda: self._response(request, futures)))
         return answer
@@ -70,15 +69,17 @@ class ProduceHandler:
         return leader_pb2.ProduceResponse(partitions=partitions)
 
     def _append(
-        self, request: leader_pb2.ProduceRequest, key: TopicPartition, records: memoryview
+        self, request: leader_pb2.ProduceRequest, partition: leader_pb2.ProduceRequest.Partition, records: memoryview
     ) -> asyncio.Future[Appended]:
+        key, leader_epoch = key_of(partition), partition.leader_epoch
         if not request.transactional_id:
-            return self._logs.append(key, records)
+            return self._logs.append(key, records, leader_epoch=leader_epoch)
         return self._verifier.append(
             key,
             records,
             transactional_id=request.transactional_id,
             adds_partition=request.add_to_transaction,
+            leader_epoch=leader_epoch,
         )
 
     def _answer(

@@ -1,9 +1,9 @@
 """ReleaseShareSession: releases the records that a member acquired in a share session that has ended.
 
 Their deliveries count (KAFKA-19972), except those of `undelivered_fetch_numbers`, which reached no client: a record at
-its last attempt would be archived without having been delivered as often as the limit says. Waiting fetches of the session are ended, so that nothing is acquired for it
-afterwards. `last_fetch_number` protects a newer session of the same member from a late release. The answer is sent when
-the release is durable.
+its last attempt would be archived without having been delivered as often as the limit says. Waiting fetches of the
+session are ended, so that nothing is acquired for it afterwards. `last_fetch_number` protects a newer session of the
+same member from a late release. The answer is sent when the release is durable.
 
 With `lost_fetch_numbers` the session continues, and only the records that these fetches acquired are released. The
 gateway did not get their answers, so no client saw the records and their deliveries do not count.

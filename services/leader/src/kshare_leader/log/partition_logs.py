@@ -47,7 +47,7 @@ from kshare_leader.log.batch_validation import (
 )
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
-from kshare_leader.log.producers.refused_firsts import RefusedFirsts
+from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, RefusedFirsts, check_leader_epoch
 from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
@@ -72,6 +72,7 @@ class _QueuedAppend(NamedTuple):
     future: asyncio.Future[Appended]
     writes: Sequence[Write]
     transactional: TransactionalAppend | None
+    leader_epoch: int
 
     def prepare(self, log: PartitionLog, now_ms: int, pending: PendingAppends) -> Appended:
         return log.prepare(self.batch, now_ms, pending, self.transactional)
@@ -230,10 +231,12 @@ class PartitionLogs:
         transactional: TransactionalAppend | None = None,
         writes: Sequence[Write] = (),
         future: asyncio.Future[Appended] | None = None,
+        leader_epoch: int = ANY_EPOCH,
     ) -> asyncio.Future[Appended]:
         """Appends one produced batch; answered when it is durable, else with KafkaError.
 
         `writes` become durable together with the batch, or not at all. `future` is answered instead of a new one.
+        `leader_epoch` is the one for which the batch was sent (`check_leader_epoch`).
         """
         if future is None:
             future = asyncio.get_running_loop().create_future()
@@ -241,7 +244,7 @@ class PartitionLogs:
 
         def validated(outcome: Outcome) -> None:
             if isinstance(outcome, CheckedBatch):
-                self._enqueue(_QueuedAppend(key, outcome, answer, writes, transactional))
+                self._enqueue(_QueuedAppend(key, outcome, answer, writes, transactional, leader_epoch))
             elif isinstance(outcome, Exception) and not answer.done():
                 answer.set_exception(outcome)
 
@@ -313,10 +316,8 @@ class PartitionLogs:
             if found is None:
                 log = self.lookup(queued.key)
                 found = turn.pending[queued.key] = (log, log.begin(now_ms))
-            if self._refused_firsts and isinstance(queued, _QueuedAppend):
-                header = queued.batch.header
-                is_known = found[0].producers.knows(header.producer_id, found[1])
-                self._refused_firsts.check(queued.key, header, _loop_ms(), is_known=is_known)
+            if isinstance(queued, _QueuedAppend):
+                self._check_first(queued, *found)
             appended = queued.prepare(found[0], now_ms, found[1])
             if queued.writes:
                 turn.more_writes.extend(queued.writes)
@@ -325,6 +326,17 @@ class PartitionLogs:
             if isinstance(queued, _QueuedAppend):
                 self._note_refused(queued.key, queued.batch.records, error)
             return error
+
+    def _check_first(self, queued: _QueuedAppend, log: PartitionLog, pending: PendingAppends) -> None:
+        """KafkaError for a batch of a producer that the log does not know, where another one has to come first."""
+        is_late = queued.leader_epoch < log.leader_epoch and queued.leader_epoch != ANY_EPOCH
+        if not is_late and not self._refused_firsts:
+            return
+        header = queued.batch.header
+        is_known = log.producers.knows(header.producer_id, pending)
+        if is_late and not is_known:
+            check_leader_epoch(header, queued.leader_epoch, log.leader_epoch)
+        self._refused_firsts.check(queued.key, header, _loop_ms(), is_known=is_known)
 
     def _note_refused(self, key: TopicPartition, records: memoryview, error: Exception) -> None:
         if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -29,6 +29,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.pending_appends import Appended
+from kshare_leader.log.producers.refused_firsts import ANY_EPOCH
 from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.verifications import Verification
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -57,6 +58,7 @@ class _Waiting(NamedTuple):
     records: memoryview
     verification: Verification
     future: asyncio.Future[Appended]
+    leader_epoch: int
 
 
 class _Asked(NamedTuple):
@@ -111,7 +113,13 @@ class TransactionVerifier:
         self._sender: asyncio.Task[None] | None = None
 
     def append(
-        self, key: TopicPartition, records: memoryview, *, transactional_id: str, adds_partition: bool
+        self,
+        key: TopicPartition,
+        records: memoryview,
+        *,
+        transactional_id: str,
+        adds_partition: bool,
+        leader_epoch: int = ANY_EPOCH,
     ) -> asyncio.Future[Appended]:
         """As `PartitionLogs.append`, for a request with a transactional id."""
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
@@ -119,9 +127,10 @@ class TransactionVerifier:
             header = read_header(records)
             verification = self._verification(key, header, records, adds_partition)
             if verification is None or verification.confirms(header.producer_epoch):
-                self._append(key, records, verification, future)
+                self._append(key, records, verification, future, leader_epoch)
             else:
-                self._wait(key, header, transactional_id, adds_partition, _Waiting(records, verification, future))
+                waiting = _Waiting(records, verification, future, leader_epoch)
+                self._wait(key, header, transactional_id, adds_partition, waiting)
         except KafkaError as error:
             future.set_exception(error)
         return future
@@ -168,9 +177,10 @@ class TransactionVerifier:
         records: memoryview,
         verification: Verification | None,
         future: asyncio.Future[Appended],
+        leader_epoch: int,
     ) -> None:
         transactional = TransactionalAppend(verification, self._is_required())
-        self._logs.append(key, records, transactional=transactional, future=future)
+        self._logs.append(key, records, transactional=transactional, future=future, leader_epoch=leader_epoch)
 
     # waiting
 
@@ -242,7 +252,7 @@ class TransactionVerifier:
         for waiting in self._take(look_up, key, count):
             if waiting.verification.producer_epoch == look_up.producer_epoch:
                 waiting.verification.is_verified = True
-            self._append(key, waiting.records, waiting.verification, waiting.future)
+            self._append(key, waiting.records, waiting.verification, waiting.future, waiting.leader_epoch)
 
     # asking
 

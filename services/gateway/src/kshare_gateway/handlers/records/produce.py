@@ -14,14 +14,14 @@ INVALID_TXN_STATE (AddPartitionsToTxnManager of Kafka 4.3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import internal_name
-from kshare_gateway.connections.produce_order import ProduceTurn
+from kshare_gateway.connections.produce_order import LeaderPlace, ProduceTurn
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.records.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
@@ -111,12 +111,12 @@ async def _produce_in_turn(
         if patience.must_wait(left):
             turn.hold()
             await patience.until_served(left)
-        await turn.wait()
+        await turn.wait(context.gateway.leader_place)
         too_early = {key: _refusal(key.partition, refusal()) for key in left if must_wait(key)}
         if too_early:
             found.update(too_early)
             left = {key: data for key, data in left.items() if key not in too_early}
-        answers, refused = await _produce_at_leaders(context, left, request)
+        answers, refused = await _produce_at_leaders(context, left, request, turn)
         found.update(answers)
         overtaken = [key for key, code in refused.items() if code == _OUT_OF_ORDER and turn.is_overtaken]
         again = [*patience.refused(refused), *overtaken]
@@ -196,7 +196,7 @@ def _attributes(records: Buffer) -> int:
 
 
 async def _produce_at_leaders(
-    context: RequestContext, left: _Records, request: ProduceRequest
+    context: RequestContext, left: _Records, request: ProduceRequest, turn: ProduceTurn
 ) -> tuple[dict[TopicPartition, PartitionProduceResponse], dict[TopicPartition, int]]:
     """The partitions' responses, and the error codes of those where certainly nothing was stored."""
     found: dict[TopicPartition, PartitionProduceResponse] = {}
@@ -210,7 +210,8 @@ async def _produce_at_leaders(
             codes[key] = code
         else:
             by_leader.setdefault(address, {})[key] = data
-    calls = [_produce(context, address, records, request) for address, records in by_leader.items()]
+            turn.sent_to[key] = context.gateway.leader_place(key)
+    calls = [_produce(context, address, records, request, turn.sent_to) for address, records in by_leader.items()]
     for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
         found.update(answers.bodies)
         if answers.is_from_leader:
@@ -218,13 +219,24 @@ async def _produce_at_leaders(
     return found, codes
 
 
-async def _produce(context: RequestContext, address: str, records: _Records, request: ProduceRequest) -> _Answers:
+async def _produce(
+    context: RequestContext,
+    address: str,
+    records: _Records,
+    request: ProduceRequest,
+    places: Mapping[TopicPartition, LeaderPlace],
+) -> _Answers:
     wanted = leader_pb2.ProduceRequest(acks=request.acks, timeout_ms=request.timeout_ms)
     if request.transactional_id is not None:
         wanted.transactional_id = request.transactional_id
         wanted.add_to_transaction = context.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
     for key, data in records.items():
-        wanted.partitions.add(topic_id=key.topic_id, partition=key.partition, records_length=len(data))
+        wanted.partitions.add(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            records_length=len(data),
+            leader_epoch=places[key].leader_epoch,
+        )
     wait_ms = min(max(0, request.timeout_ms), 2 * CALL_TIMEOUT_MS)
     try:
         answer, _ = await context.gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)

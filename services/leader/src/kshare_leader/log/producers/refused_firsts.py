@@ -1,8 +1,12 @@
-"""The first batches of producers that a leader refused because it did not serve their partition at that moment.
+"""Batches of producers that a log does not know, where an earlier batch was refused or reached no leader.
 
 A log that does not know a producer takes any sequence from it, as in Kafka. A leader whose lease comes back between
 two batches under way would refuse the first and take the second, and the first one could never follow. So a leader
 remembers the lowest sequence that it refused, and a producer that the log does not know has to begin there.
+
+Where a leader's process ends and the next one begins to serve between the two, no leader refused the first. The gateway
+sends each batch for a leader epoch, and for a later one only when it has the answers of the earlier one. So a batch for
+an earlier epoch than the log's comes after others that may have reached nobody, unless its sequence is 0.
 
 In memory only, and for a limited time: a client that gives a batch up begins a new epoch.
 """
@@ -17,8 +21,20 @@ from kshare_wire.record_batches import BatchHeader, read_header
 
 REMEMBERED_MS = 120_000
 """Kafka's default of delivery.timeout.ms: after that a client has given the batch up."""
+ANY_EPOCH = 0
+"""The leader epoch of batches that are sent for none; catalogs begin above it."""
 PRODUCERS_LIMIT = 20_000
 """Producers in all partitions; the ones that were refused first are forgotten."""
+
+
+def check_leader_epoch(header: BatchHeader, sent_for: int, leader_epoch: int) -> None:
+    """KafkaError NOT_LEADER_OR_FOLLOWER for a later batch of an unknown producer that was sent for an earlier epoch."""
+    if header.has_producer_id and header.base_sequence > 0:
+        text = (
+            f"producer {header.producer_id} sent sequence {header.base_sequence} for leader epoch {sent_for}, and the "
+            f"partition is at epoch {leader_epoch}; the batches before it may not have arrived"
+        )
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
 
 class _Refused(NamedTuple):

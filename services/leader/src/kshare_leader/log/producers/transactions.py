@@ -109,7 +109,7 @@ class TransactionChanges:
     """By producer id, in the order of first offsets; None: ended."""
     aborted: list[AbortedEntry] = field(default_factory=list)
     verified: dict[int, Verification | None] = field(default_factory=dict)
-    """The producers whose verifications end, and what these were; one that begins meanwhile is another transaction's."""
+    """The producers whose verifications end, and what these were: one that begins meanwhile is the next one's."""
 
     def open(self, producer_id: int, transaction: OpenTransaction) -> None:
         self.opened.pop(producer_id, None)

@@ -37,19 +37,23 @@ class ProduceRequest(_message.Message):
         TOPIC_ID_FIELD_NUMBER: _builtins.int
         PARTITION_FIELD_NUMBER: _builtins.int
         RECORDS_LENGTH_FIELD_NUMBER: _builtins.int
+        LEADER_EPOCH_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         records_length: _builtins.int
+        leader_epoch: _builtins.int
+        """The partition's leader epoch in the catalog by which the gateway chose this leader; 0: gateways before this field."""
         def __init__(
             self,
             *,
             topic_id: _builtins.bytes = ...,
             partition: _builtins.int = ...,
             records_length: _builtins.int = ...,
+            leader_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "records_length", b"records_length", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "partition", b"partition", "records_length", b"records_length", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
