@@ -6,7 +6,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from support.simulation.evidence import Evidence, Expectations
-from support.simulation.history import CommitAnswered, CommitSent, CommittedRead, Event, History
+from support.simulation.history import CommitAnswered, CommitSent, CommittedRead, CommitTryLost, Event, History
 from support.simulation.rules.committed_offsets import committed_offsets_survive
 
 
@@ -16,6 +16,10 @@ def sent(time: float, number: int, offset: int, *, is_forged: bool = False) -> C
 
 def read(time: float, offset: int) -> CommittedRead:
     return CommittedRead(time + 0.1, time, "c", 0, offset)
+
+
+def lost(time: float, offset: int) -> CommitTryLost:
+    return CommitTryLost(time, "c", 0, offset)
 
 
 def answered(time: float, number: int, code: int = 0) -> CommitAnswered:
@@ -53,16 +57,24 @@ def test_a_commit_without_an_answer_may_count_or_not() -> None:
 
 
 def test_a_refused_commit_does_not_count() -> None:
-    refused = answered(3.005, 2, ErrorCode.STALE_MEMBER_EPOCH)
+    refused = answered(3.1, 2, ErrorCode.STALE_MEMBER_EPOCH)
     assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 9)) == ["a commit was lost"]
     assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 5)) == []
 
 
-def test_a_commit_that_may_have_been_repeated_before_it_was_refused_may_count_or_not() -> None:
-    refused = answered(3.1, 2, ErrorCode.UNKNOWN_MEMBER_ID)
-    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 9)) == []
-    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 5)) == []
-    assert broken(*FIRST, sent(3, 2, 9), refused, read(4, 7)) == ["a commit was lost"]
+def test_a_commit_that_was_repeated_before_it_was_refused_may_count_or_not() -> None:
+    refused = (lost(3.05, 9), answered(3.1, 2, ErrorCode.UNKNOWN_MEMBER_ID))
+    assert broken(*FIRST, sent(3, 2, 9), *refused, read(4, 9)) == []
+    assert broken(*FIRST, sent(3, 2, 9), *refused, read(4, 5)) == []
+    assert broken(*FIRST, sent(3, 2, 9), *refused, read(4, 7)) == ["a commit was lost"]
+
+
+def test_a_commit_that_was_repeated_may_arrive_again_after_a_newer_one() -> None:
+    """Seed 811270189. Only that one may: each commit's own tries count."""
+    newer = (sent(3, 2, 9), answered(3.1, 2))
+    assert broken(sent(1, 1, 5), lost(1.05, 5), answered(1.1, 1), *newer, read(4, 5)) == []
+    assert broken(*FIRST, lost(1.2, 5), *newer, read(4, 5)) == ["a commit was lost"]
+    assert broken(*FIRST, lost(1.05, 4), *newer, read(4, 5)) == ["a commit was lost"]
 
 
 def test_a_commit_goes_back_only_behind_one_of_unknown_outcome() -> None:

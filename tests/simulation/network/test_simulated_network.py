@@ -161,6 +161,23 @@ def test_a_cut_stream_may_still_deliver_what_was_under_way() -> None:
     run(scenario)
 
 
+def test_what_was_sent_to_one_life_of_a_host_is_not_read_by_the_next() -> None:
+    """Seed 811270110: an EndTxn that lay in a connection of a coordinator's last life ended the next transaction."""
+
+    async def scenario(toys: Toys) -> None:
+        toys.fabric.conditions.latency = 1.0
+        call = asyncio.ensure_future(toys.produce(1, timeout_ms=10_000))
+        await asyncio.sleep(0.1)
+        toys.host.crash(silent=True)
+        await toys.host.start()
+        with pytest.raises(ChannelUnavailable, match="closed the connection"):
+            await call
+        assert toys.executed == []
+        assert (await toys.produce(2, timeout_ms=10_000))[0] == 2
+
+    run(scenario)
+
+
 def test_a_full_link_loses_nothing_and_delivers_late_and_in_order() -> None:
     async def scenario(toys: Toys) -> None:
         toys.fabric.conditions.full_until["gateway-1", "leader-1"] = 20.0

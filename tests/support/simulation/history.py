@@ -350,6 +350,15 @@ class CommitAnswered(NamedTuple):
     error_code: int
 
 
+class CommitTryLost(NamedTuple):
+    """A gateway's OffsetCommit failed or ran out of time: it may still arrive, also after the next try."""
+
+    time: float
+    group: str
+    partition: int
+    offset: int
+
+
 class CommittedRead(NamedTuple):
     """An OffsetFetch with RequireStable, sent at `sent_at`, says what is committed; -1: nothing."""
 
@@ -398,6 +407,7 @@ Event = (
     | ForgeryAnswered
     | CommitSent
     | CommitAnswered
+    | CommitTryLost
     | CommittedRead
     | Note
 )

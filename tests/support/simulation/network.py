@@ -13,7 +13,8 @@ Roles talk in unary calls over HTTP/2 streams on TCP (`kshare_rpc`), and the sim
 - A call is executed at most once for each time that its caller sends it. A caller that saw a failure or timeout does
   not know whether it was executed; a handler runs twice for one request only if the caller sends it again.
 - The handler of a call whose caller has given up runs on, or begins much later: when a link was full, or when the bytes
-  lay in a buffer of the receiver.
+  lay in a buffer of the receiver. A connection ends with the process at either end, so what was sent to one life of a
+  host is never read by the next one.
 - A link that is full (a receiver that does not read, a partition shorter than TCP's patience) loses nothing: what was
   sent arrives late, all at once and in order.
 """
@@ -300,6 +301,8 @@ class SimulatedCall:
         self.payload = payload
         self.sent_at = fabric.loop.now_s
         self.arrived_at = -1.0
+        self.connected_to: Incarnation | None = None
+        """Who listened when it was sent; None: nobody, so that the bytes wait with the caller."""
         self.executor: Incarnation | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_answered = False
@@ -315,6 +318,8 @@ class SimulatedCall:
             timeout_ms / 1000, self.fail, CallTimeout(f"no answer of {self.address} in {timeout_ms} ms")
         )
         stream = self.stream
+        listener = fabric.find(self.address, self.method.path)
+        self.connected_to = None if listener is None else listener[0]
         if stream.loses(fabric, source, target, answer=False):
             fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}] lost")
             return
@@ -337,6 +342,9 @@ class SimulatedCall:
             self._fail_later(ChannelUnavailable(f"nobody listens at {self.address}"))
             return
         executor, entry = found
+        if self._is_of_another_connection(executor):
+            self._fail_later(ChannelUnavailable(f"{self.address} closed the connection"))
+            return
         if entry is None:
             self._fail_later(CallFailed(f"{self.address} does not know {self.method.path}"))
             return
@@ -344,6 +352,12 @@ class SimulatedCall:
         self.executor = executor
         name = f"{executor.host}:{self.method.path}:{self.call_id}"
         self.task = fabric.loop.task_in(executor, self._execute(entry[1]), name)
+
+    def _is_of_another_connection(self, executor: Incarnation) -> bool:
+        """Whether the bytes were sent to an earlier life of the host, or to nobody by a caller that has given up."""
+        if self.connected_to is None:
+            return self.call_id not in self.fabric._calls
+        return self.connected_to is not executor
 
     async def _execute(self, handler: Handler) -> None:
         """Runs in the other host."""

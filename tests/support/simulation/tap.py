@@ -20,6 +20,7 @@ from kshare_rpc.generated.methods import (
     DROP_SHARE_PARTITIONS,
     INITIALIZE_SHARE_GROUP_STATE,
     MOVE_PARTITIONS,
+    OFFSET_COMMIT,
     READ_SHARE_GROUP_STATE,
     REGISTER_NODE,
     RELEASE_SHARE_SESSION,
@@ -35,6 +36,7 @@ from support.simulation.history import (
     AcknowledgeArrived,
     AcknowledgeEnded,
     Acquired,
+    CommitTryLost,
     Event,
     FaultEvent,
     GatewaysSeen,
@@ -110,8 +112,13 @@ class ClusterTap:
             answered(self, call, request, answer)
 
     def _failed(self, call: SimulatedCall, error: CallFailed) -> None:
-        if call.method == WRITE_SHARE_GROUP_STATE:
-            request: Any = call.method.request_type.FromString(call.request)
+        request: Any
+        if call.method == OFFSET_COMMIT:
+            request = call.method.request_type.FromString(call.request)
+            for offset in request.offsets:
+                self._add(CommitTryLost(self._loop.now_s, request.group_id, offset.partition, offset.committed_offset))
+        elif call.method == WRITE_SHARE_GROUP_STATE:
+            request = call.method.request_type.FromString(call.request)
             for partition in request.partitions:
                 self._add(
                     StateWriteUnconfirmed(
