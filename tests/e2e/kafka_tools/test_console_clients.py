@@ -37,7 +37,7 @@ def consume(pair: ToolPair, topic: str, *options: str, group: str = "") -> Print
 
 
 def records_in_any_order(printed: Printed) -> Printed:
-    """The partitions' order is nobody's promise: with several brokers it is that of their answers."""
+    """The partitions come in the order of the brokers' answers, which Kafka does not promise."""
     records = "\n".join(printed.lines).replace(SEPARATOR, f"{SEPARATOR}\n")
     return any_order(printed._replace(lines=tuple(records.splitlines())))
 

@@ -359,6 +359,14 @@ class CommitTryLost(NamedTuple):
     offset: int
 
 
+class LateHeartbeat(NamedTuple):
+    """A ShareGroupHeartbeat reached a coordinator after its gateway had given it up, or had died."""
+
+    time: float
+    group: str
+    member: str
+
+
 class CommittedRead(NamedTuple):
     """An OffsetFetch with RequireStable, sent at `sent_at`, says what is committed; -1: nothing."""
 
@@ -408,6 +416,7 @@ Event = (
     | CommitSent
     | CommitAnswered
     | CommitTryLost
+    | LateHeartbeat
     | CommittedRead
     | Note
 )

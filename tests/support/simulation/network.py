@@ -353,10 +353,15 @@ class SimulatedCall:
         name = f"{executor.host}:{self.method.path}:{self.call_id}"
         self.task = fabric.loop.task_in(executor, self._execute(entry[1]), name)
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its caller no longer waits for it, or has died."""
+        return self.call_id not in self.fabric._calls
+
     def _is_of_another_connection(self, executor: Incarnation) -> bool:
         """Whether the bytes were sent to an earlier life of the host, or to nobody by a caller that has given up."""
         if self.connected_to is None:
-            return self.call_id not in self.fabric._calls
+            return self.is_given_up
         return self.connected_to is not executor
 
     async def _execute(self, handler: Handler) -> None:

@@ -26,6 +26,7 @@ from kshare_rpc.generated.methods import (
     RELEASE_SHARE_SESSION,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
+    SHARE_GROUP_HEARTBEAT,
     TRANSFER_PARTITION,
     TRANSFER_STATE_PARTITION,
     WATCH_CATALOG,
@@ -40,6 +41,7 @@ from support.simulation.history import (
     Event,
     FaultEvent,
     GatewaysSeen,
+    LateHeartbeat,
     LeaderEpochSeen,
     LeaseRenewed,
     LogHandedOver,
@@ -361,6 +363,10 @@ class ClusterTap:
             )
         )
 
+    def _heartbeat(self, call: SimulatedCall, request: Any) -> None:
+        if call.is_given_up:
+            self._add(LateHeartbeat(self._loop.now_s, request.group_id, request.member_id))
+
     def _dropped(self, call: SimulatedCall, request: Any) -> None:
         for partition in request.partitions:
             self._add(
@@ -371,6 +377,7 @@ class ClusterTap:
 
     _HANDLERS: dict[Any, tuple[Any, Any]] = {
         REGISTER_NODE: (None, _registered),
+        SHARE_GROUP_HEARTBEAT: (_heartbeat, None),
         WATCH_CATALOG: (None, _watched),
         ADVANCE_PARTITION_MOVE: (_move_advanced, None),
         MOVE_PARTITIONS: (_move_cancelled, None),

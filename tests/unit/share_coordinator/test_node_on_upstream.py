@@ -155,7 +155,9 @@ def test_writes_are_refused_while_the_cluster_is_away_and_then_go_on(caplog: pyt
 
     run(body)
     lines = [record for record in caplog.records if "cannot be read from the existing cluster" in record.getMessage()]
-    assert lines and all(record.levelno == logging.WARNING for record in lines), "nobody has to do anything about it"
+    assert lines and all(record.levelno == logging.WARNING for record in lines), (
+        "a warning: the engine goes on by itself"
+    )
 
 
 def test_a_write_waits_for_replicas_and_is_stored_once() -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from kshare_core.errors import ErrorCode
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Violation
+from support.simulation.history import LateHeartbeat
 from support.simulation.kafka_clients.admin import EARLIEST, LATEST, Admin
 from support.simulation.kafka_clients.session import TopicMetadata
 from support.simulation.kafka_clients.share_group_admin import ABSENT, ShareGroupAdmin
@@ -158,7 +159,7 @@ class Administrator:
     async def _change(self, group: str, expected: Offsets, ask: Callable[[], Awaitable[int | None]]) -> None:
         """A change that must succeed; then it is there."""
         self._confirmed[group] = None
-        code = await self._once_empty(ask)
+        code = await self._once_empty(group, ask)
         if code is None:
             raise OutcomeUnknown("a request was not answered")
         if code:
@@ -169,12 +170,17 @@ class Administrator:
         if list(found) != list(expected):
             self._client.bug(f"the start offsets of {group} became {expected}, and {found} are there")
 
-    async def _once_empty(self, ask: Callable[[], Awaitable[int | None]]) -> int | None:
-        """A heartbeat that a link held back makes its member join again, after it left and until it times out."""
+    async def _once_empty(self, group: str, ask: Callable[[], Awaitable[int | None]]) -> int | None:
+        """A heartbeat that arrives after its member left makes it join again, until it times out."""
         gone_at = self._client.now() + MEMBER_IS_GONE_S
         while (code := await ask()) == ErrorCode.NON_EMPTY_GROUP and self._client.now() < gone_at:
+            if not self._had_late_heartbeat(group):
+                break
             await asyncio.sleep(RETRY_S)
         return code
+
+    def _had_late_heartbeat(self, group: str) -> bool:
+        return any(isinstance(event, LateHeartbeat) and event.group == group for event in self._client.history.events)
 
     async def _persistently(self, ask: Callable[[], Awaitable[Found | None]]) -> Found:
         while (found := await ask()) is None:

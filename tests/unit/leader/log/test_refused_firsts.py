@@ -114,7 +114,7 @@ def test_what_is_no_batch_is_refused_and_not_remembered() -> None:
 
 
 def test_a_later_batch_for_an_earlier_leader_epoch_waits_for_the_ones_before_it() -> None:
-    """They may have been sent to the leader's last process, and have reached nobody."""
+    """They may have been sent to the leader's last process, when it had ended."""
 
     async def test() -> None:
         leader = Leader()

@@ -6,7 +6,7 @@ remembers the lowest sequence that it refused, and a producer that the log does 
 
 Where a leader's process ends and the next one begins to serve between the two, no leader refused the first. The gateway
 sends each batch for a leader epoch, and for a later one only when it has the answers of the earlier one. So a batch for
-an earlier epoch than the log's comes after others that may have reached nobody, unless its sequence is 0.
+an earlier epoch than the log's comes after others that may not have reached a leader, unless its sequence is 0.
 
 In memory only, and for a limited time: a client that gives a batch up begins a new epoch.
 """
@@ -52,7 +52,7 @@ class RefusedFirsts:
         return bool(self._refused)
 
     def note(self, key: TopicPartition, records: memoryview, now_ms: int) -> None:
-        """Notes a batch that is refused; one that cannot be read is nobody's first."""
+        """Notes a batch that is refused; one that cannot be read has no producer."""
         try:
             header = read_header(records)
         except KafkaError:
