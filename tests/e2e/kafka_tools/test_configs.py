@@ -119,12 +119,13 @@ def test_brokers(pair: ToolPair) -> None:
     try:
         pair.same(TOOL, "--alter", "--broker", "1", "--add-config", "log.cleaner.threads=2,message.max.bytes=2000000")
         pair.same(TOOL, "--alter", "--broker-defaults", "--add-config", "message.max.bytes=3000000")
-        described = pair.same(TOOL, "--describe", "--broker", "1")
         chain = (
             "DYNAMIC_BROKER_CONFIG:message.max.bytes=2000000, DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=3000000"
         )
-        assert described.has(chain)
-        assert pair.same(TOOL, "--describe", "--entity-type", "brokers", "--entity-default").has("message.max.bytes=3")
+        assert pair.same(TOOL, "--describe", "--broker", "1", until=chain).has(chain)
+        changed = "message.max.bytes=3"
+        defaults = ("--entity-type", "brokers", "--entity-default")
+        assert pair.same(TOOL, "--describe", *defaults, until=changed).has(changed)
         pair.same(TOOL, "--describe", "--broker-defaults", "--all")
         pair.same(TOOL, "--describe", "--entity-type", "brokers")
     finally:

@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "Kafka without share groups": lambda: kafka_jars(WITHOUT_SHARE_GROUPS),
     "the oldest Kafka": lambda: kafka_jars(OLDEST),
     "an archive of Kafka's classes": class_archive.make,
+    "an archive of the classes of a Kafka without share groups": class_archive.make_of_existing_clusters,
     "etcd": require_etcd,
     "Chromium": require_chromium,
     "Prometheus": lambda: binary("prometheus"),

@@ -1,7 +1,7 @@
-"""Makes the archive of Kafka's classes that `java_programs` starts Java with: `make()`, half a minute, once.
+"""Makes the archives of Kafka's classes that `java_programs` starts Java with: `make()`, half a minute each, once.
 
 A broker, clients and some tools run once and write down which classes they load; the JDK then puts those classes into
-one file (`java -Xshare:dump`).
+one file (`java -Xshare:dump`). Of a Kafka without share groups only the broker runs in tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from support.clients.administration import create_topic
 from support.environment.installation import INSTALL_TIMEOUT_S, alone
 from support.kafka.apache_kafka import ApacheKafka
-from support.kafka.java import kafka_classpath, require_java
+from support.kafka.java import NEWEST, WITHOUT_SHARE_GROUPS, kafka_classpath, require_java
 from support.kafka.java_clients import JavaClients
 from support.kafka.java_programs import TIMEOUT_S, archive_path, java_command
 
@@ -31,22 +31,27 @@ TOOLS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def make() -> Path:
+def make_of_existing_clusters() -> Path:
+    """The archive of the Kafka that has no share groups."""
+    return make(WITHOUT_SHARE_GROUPS)
+
+
+def make(release: str = NEWEST) -> Path:
     """The archive; made where it is missing."""
-    archive = archive_path()
+    archive = archive_path(release)
     with alone("class-archive"):
         if archive.is_file():
             return archive
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            _note_classes(folder)
+            _note_classes(folder, release)
             lists = sorted(folder.glob("*.classes"))
             together = folder / "all.txt"
             together.write_text("".join(f"{line}\n" for line in _merged(lists)))
             fresh = archive.with_suffix(f".{os.getpid()}")
             dump = ["-Xshare:dump", "-XX:+UseSerialGC", f"-XX:SharedClassListFile={together}", "-Xlog:disable"]
             subprocess.run(
-                [require_java(), *dump, f"-XX:SharedArchiveFile={fresh}", "-cp", kafka_classpath()],
+                [require_java(), *dump, f"-XX:SharedArchiveFile={fresh}", "-cp", kafka_classpath(release)],
                 check=True,
                 capture_output=True,
                 timeout=INSTALL_TIMEOUT_S,
@@ -55,12 +60,14 @@ def make() -> Path:
     return archive
 
 
-def _note_classes(folder: Path) -> None:
+def _note_classes(folder: Path, release: str) -> None:
     def noting(name: str) -> list[str]:
         return [f"-XX:DumpLoadedClassList={folder / name}.classes"]
 
-    with ApacheKafka(folder / "kafka", quick=True, flags=noting("broker")) as kafka:
+    with ApacheKafka(folder / "kafka", quick=True, flags=noting("broker"), release=release) as kafka:
         create_topic(kafka.bootstrap, TOPIC, 1)
+        if release != NEWEST:
+            return
         for number, (tool, *arguments) in enumerate(TOOLS):
             command = java_command(tool, "--bootstrap-server", kafka.bootstrap, *arguments, flags=noting(str(number)))
             subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)

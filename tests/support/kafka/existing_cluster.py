@@ -65,4 +65,4 @@ def _broker(
         "listeners": f"PLAINTEXT://127.0.0.1:{port}{controller}",
         **settings,
     }
-    return ApacheKafka(folder, own, heap=HEAP, port=port, release=release, cluster_id=cluster_id)
+    return ApacheKafka(folder, own, heap=HEAP, quick=True, port=port, release=release, cluster_id=cluster_id)

@@ -15,24 +15,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.environment.installation import INSTALL_TIMEOUT_S, alone, cache_folder
-from support.kafka.java import kafka_classpath, kafka_jars, require_java
+from support.kafka.java import NEWEST, kafka_classpath, kafka_jars, require_java
 
 SOURCES = Path(__file__).resolve().parents[2] / "java"
 TIMEOUT_S = 120.0
 
 
-def quick_flags() -> list[str]:
+def quick_flags(release: str = NEWEST) -> list[str]:
     """For `java`; it prints nothing of itself, as an archive that does not fit this JDK is left alone."""
-    archive = archive_path()
+    archive = archive_path(release)
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable"]
     return [*flags, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else flags
 
 
 @functools.cache
-def archive_path() -> Path:
-    """Where Kafka's classes are, or will be: by their jars and the JDK."""
+def archive_path(release: str = NEWEST) -> Path:
+    """Where the classes of a Kafka are, or will be: by their jars and the JDK."""
     java = Path(shutil.which(require_java()) or "java").resolve()
-    of = f"{kafka_jars().name} {java} {java.stat().st_mtime_ns}"
+    of = f"{kafka_jars(release).name} {java} {java.stat().st_mtime_ns}"
     return cache_folder() / f"kafka-classes-{hashlib.sha256(of.encode()).hexdigest()[:16]}.jsa"
 
 

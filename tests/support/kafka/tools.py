@@ -208,16 +208,22 @@ class ToolPair:
         typed: str = "",
         server: bool = True,
         view: Callable[[Printed], Printed] = lambda printed: printed,
+        until: str = "",
     ) -> Printed:
         """Asserts that both print the same, seen through `view`, and gives what kshare's printed.
 
         A broker of Kafka knows a change some time after its controller has confirmed it. So a command that changes
-        nothing is asked of Kafka again for a while where it differs, and of kshare where the answer is a cluster's.
+        nothing is asked of Kafka again for a while where it differs or lacks `until`, and of kshare where the answer is
+        a cluster's.
         """
+
+        def is_known() -> bool:
+            return ours == kafkas and (not until or ours.has(until))
+
         kshare, kafka = self.run(tool, *arguments, typed=typed, server=server)
         ours, kafkas = view(kshare), view(kafka)
         deadline = time.monotonic() + KNOWN_WITHIN_S
-        while ours != kafkas and READING & {*arguments} and time.monotonic() < deadline:
+        while not is_known() and READING & {*arguments} and time.monotonic() < deadline:
             if is_attached():
                 kshare, kafka = self.run(tool, *arguments, typed=typed, server=server)
                 ours, kafkas = view(kshare), view(kafka)
