@@ -62,7 +62,7 @@ def on_group(operation: Op, name: str = MEMBERLESS) -> Right:
     return Right(operation, On.GROUP, name)
 
 
-def on_transaction(operation: Op, name: str = "tx") -> Right:
+def on_transaction(operation: Op, name: str = TRANSACTION) -> Right:
     return Right(operation, On.TRANSACTIONAL_ID, name)
 
 
@@ -118,7 +118,7 @@ WRITE_TRANSACTION = on_transaction(Op.WRITE)
 
 ROWS = [
     Row(ApiKey.PRODUCE, 9, A_PRODUCE, (WRITE_TOPIC,)),
-    Row(ApiKey.PRODUCE, 9, {**A_PRODUCE, "transactional_id": "tx"}, (WRITE_TOPIC,)),
+    Row(ApiKey.PRODUCE, 9, {**A_PRODUCE, "transactional_id": TRANSACTION}, (WRITE_TOPIC,)),
     Row(ApiKey.FETCH, 12, fetching(topic=TOPIC), (READ_TOPIC,)),
     Row(ApiKey.FETCH, 13, fetching(topic_id=TopicId(TOPIC)), (READ_TOPIC,)),
     Row(ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "topics": partitions(timestamp=-1)}, (DESCRIBE_TOPIC,)),
@@ -241,7 +241,7 @@ ROWS = [
     Row(
         ApiKey.INIT_PRODUCER_ID,
         4,
-        {"transactional_id": "tx", "transaction_timeout": 10000, "producer_id": -1, "producer_epoch": -1},
+        {"transactional_id": TRANSACTION, "transaction_timeout": 10000, "producer_id": -1, "producer_epoch": -1},
         (WRITE_TRANSACTION,),
     ),
     Row(
