@@ -48,7 +48,7 @@ class ApacheKafka:
     """A context manager; `settings` are added to server.properties, `flags` to those of Java.
 
     `quick`: for tests that start many brokers, none of which lives long; it starts in half of the time, and is slower
-    after a while, so it is nothing to measure. At the block's end it is killed: nobody reads its data any more.
+    after a while, so it is nothing to measure. At the block's end it is killed, because its data is thrown away.
     """
 
     def __init__(

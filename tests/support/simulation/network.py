@@ -302,7 +302,7 @@ class SimulatedCall:
         self.sent_at = fabric.loop.now_s
         self.arrived_at = -1.0
         self.connected_to: Incarnation | None = None
-        """Who listened when it was sent; None: nobody, so that the bytes wait with the caller."""
+        """The process that listened when it was sent; None: there was none, and the bytes wait with the caller."""
         self.executor: Incarnation | None = None
         self.task: asyncio.Task[None] | None = None
         self.is_answered = False
@@ -359,7 +359,7 @@ class SimulatedCall:
         return self.call_id not in self.fabric._calls
 
     def _is_of_another_connection(self, executor: Incarnation) -> bool:
-        """Whether the bytes were sent to an earlier life of the host, or to nobody by a caller that has given up."""
+        """Whether the bytes went to an earlier process of the host, or never left a caller that has given up."""
         if self.connected_to is None:
             return self.is_given_up
         return self.connected_to is not executor

@@ -148,10 +148,11 @@ class Gateway:
         address = view.leader_address(key)
         return (address, ErrorCode.NONE) if address else ("", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def leader_place(self, key: TopicPartition) -> LeaderPlace:
-        """Where the partition's batches are sent now; the address is empty where `leader_of` gives an error."""
-        partition = self.view.partition(key)
-        return LeaderPlace(self.leader_of(key)[0], 0 if partition is None else partition.leader_epoch)
+    def leader_place(self, key: TopicPartition) -> tuple[LeaderPlace, ErrorCode]:
+        """Where the partition's batches are sent now, or an error code; see `leader_of`."""
+        address, code = self.leader_of(key)
+        partition = None if code else self.view.partition(key)
+        return LeaderPlace(address, 0 if partition is None else partition.leader_epoch), code
 
     @staticmethod
     def code_for_names(code: int) -> int:

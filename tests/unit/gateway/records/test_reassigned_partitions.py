@@ -238,7 +238,7 @@ def test_what_got_past_one_that_was_refused_is_sent_again_when_it_was_out_of_ord
         first = produce(client, b"a")
         second = produce(client, b"b")
         await harness.settle()
-        assert new.payloads == [b"a", b"b"], "nobody knows yet that the first was refused"
+        assert new.payloads == [b"a", b"b"], "the gateway does not know yet that the first is refused"
         gate.set()
         await harness.settle()
         held.set()

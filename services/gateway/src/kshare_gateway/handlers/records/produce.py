@@ -111,7 +111,7 @@ async def _produce_in_turn(
         if patience.must_wait(left):
             turn.hold()
             await patience.until_served(left)
-        await turn.wait(context.gateway.leader_place)
+        await turn.wait(lambda key: context.gateway.leader_place(key)[0])
         too_early = {key: _refusal(key.partition, refusal()) for key in left if must_wait(key)}
         if too_early:
             found.update(too_early)
@@ -203,14 +203,14 @@ async def _produce_at_leaders(
     codes: dict[TopicPartition, int] = {}
     by_leader: dict[str, _Records] = {}
     for key, data in left.items():
-        address, code = context.gateway.leader_of(key)
+        place, code = context.gateway.leader_place(key)
         if code:
             error = KafkaError(code, f"Partition {key.partition} has no known leader")
             found[key] = _refusal(key.partition, error)
             codes[key] = code
         else:
-            by_leader.setdefault(address, {})[key] = data
-            turn.sent_to[key] = context.gateway.leader_place(key)
+            by_leader.setdefault(place.address, {})[key] = data
+            turn.sent_to[key] = place
     calls = [_produce(context, address, records, request, turn.sent_to) for address, records in by_leader.items()]
     for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
         found.update(answers.bodies)
