@@ -21,6 +21,7 @@ from support.kafka.same_answers import Asked, Pair, running_pair, wait_for_coord
 from support.kafka.whole_answers import Recording, fields_of, same_recordings
 
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
+LOADING_MEMBER = "BBBBBBBBBBBBBBBBBBBBBB"
 MISSING = uuid.UUID("11111111-2222-3333-4444-555555555555")
 WAIT_MS = 300
 GAP, ACCEPTED, RELEASED, REJECTED, RENEWED = 0, 1, 2, 3, 4
@@ -54,6 +55,7 @@ class Session:
             wait_for(functools.partial(self._knows, self.topics[name]), "the new topic")
         set_group(asked.bootstrap, group_id, auto_offset_reset="earliest")
         self._join(len(partitions))
+        self._load([(name, partition) for name, count in partitions.items() for partition in range(count)])
 
     def _knows(self, topic: str) -> bool:
         try:
@@ -76,6 +78,30 @@ class Session:
             if answer.assignment is not None and len(answer.assignment.topic_partitions) == topics:
                 return
             time.sleep(0.05)
+
+    def _load(self, partitions: list[Where]) -> None:
+        """Waits until their leaders have them: a first answer does not name those that were still loading."""
+        topics: dict[uuid.UUID, list[dict[str, Any]]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(self._id(topic), []).append({"partition_index": partition, "acknowledgement_batches": []})
+        values: dict[str, Any] = {
+            "group_id": self.group_id,
+            "member_id": LOADING_MEMBER,
+            "topics": [{"topic_id": topic_id, "partitions": entries} for topic_id, entries in topics.items()],
+            "forgotten_topics_data": [],
+            "max_wait": WAIT_MS,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "batch_size": 500,
+        }
+
+        def named() -> int:
+            answer = self.asked.ask(ApiKey.SHARE_FETCH, 1, share_session_epoch=0, **values)
+            return sum(len(topic.partitions) for topic in answer.responses)
+
+        wait_for(lambda: named() == len(partitions), "the share-partitions")
+        self.asked.ask(ApiKey.SHARE_FETCH, 1, share_session_epoch=-1, **{**values, "topics": []})
 
     def produce(self, name: str, count: int, partition: int = 0) -> None:
         produce(
