@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from support.clusters.kubernetes import Kubernetes, cache
+from support.clusters.kubernetes import Kubernetes
 
-_HAS_HELM = shutil.which("helm") is not None or (cache() / "bin" / "helm").exists()
-
-if os.environ.get("KSHARE_TEST_KUBERNETES"):
-    collect_ignore_glob: list[str] = []
-elif _HAS_HELM:
-    collect_ignore_glob = ["test_*_installed.py"]
-else:
-    collect_ignore_glob = ["test_*.py"]
+collect_ignore_glob = [] if os.environ.get("KSHARE_TEST_KUBERNETES") else ["test_*_installed.py"]
 
 
 @pytest.fixture(autouse=True)

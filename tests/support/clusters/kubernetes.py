@@ -20,6 +20,7 @@ import pytest
 
 from support.clusters.dual_stack import write_dual_stack
 from support.environment.docker import ROOT, TARGETS, docker, images, kafka_image
+from support.environment.helm import require_helm
 from support.environment.installation import alone, user_cache
 
 SHARED = ROOT.parent / "shared" / "kubernetes"
@@ -37,13 +38,8 @@ def cache() -> Path:
 
 
 def helm_environment() -> dict[str, str]:
-    """The environment for `helm` alone, which needs no cluster; skips where there is none and none can be built."""
-    environment = dict(os.environ)
-    if not shutil.which("helm"):
-        if not (cache() / "bin" / "helm").exists():
-            _build()
-        environment["PATH"] = f"{cache() / 'bin'}:{environment['PATH']}"
-    return environment
+    """The environment for `helm` alone, which needs no cluster."""
+    return {**os.environ, "PATH": f"{Path(require_helm()).parent}:{os.environ['PATH']}"}
 
 
 def run(*command: str, environment: Mapping[str, str], timeout_s: float = 240, given: str | None = None) -> str:

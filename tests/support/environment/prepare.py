@@ -14,6 +14,7 @@ import pytest
 from support.environment.chromium import require_chromium
 from support.environment.docker import debian_image, images
 from support.environment.etcd import require_etcd
+from support.environment.helm import require_helm
 from support.environment.prometheus import binary
 from support.environment.unavailable import is_ci
 from support.kafka import class_archive
@@ -28,6 +29,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "etcd": require_etcd,
     "Chromium": require_chromium,
     "Prometheus": lambda: binary("prometheus"),
+    "Helm": require_helm,
     "Docker and kshare's images": lambda: (images(), debian_image("prometheus"), debian_image("etcd")),
 }
 
