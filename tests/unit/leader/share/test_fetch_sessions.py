@@ -106,6 +106,29 @@ def test_each_partition_is_tried_in_turn() -> None:
     run(test)
 
 
+def test_the_session_that_waited_longest_is_served_first_though_its_fetches_end_meanwhile() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=1)
+        for member in ("first", "second"):
+            await open_session(leader, 1, member=member)
+        assert found(await ask(leader, 2, remembered=1, member="first", max_wait_ms=100)) == []
+        second = asyncio.ensure_future(ask(leader, 2, remembered=1, member="second", max_wait_ms=5_000))
+        await asyncio.sleep(0.1)
+        first = asyncio.ensure_future(ask(leader, 3, remembered=1, member="first", max_wait_ms=5_000))
+        await asyncio.sleep(0.1)
+        leader.log(0).append(1)
+        assert found(await first) == [(0, [(0, 0, 1)])]
+        again = asyncio.ensure_future(ask(leader, 4, remembered=1, member="first", max_wait_ms=5_000))
+        await asyncio.sleep(0.1)
+        leader.log(0).append(1)
+        assert found(await second) == [(0, [(1, 1, 1)])], "who had records waits behind the others"
+        leader.log(0).append(1)
+        assert found(await again) == [(0, [(2, 2, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_remembered_session_acquires_nothing_without_a_lease() -> None:
     """Another node may lead the partitions already, also before the session looks them up again."""
 

@@ -88,6 +88,8 @@ class SessionFetchCall(ShareFetchCall):
                     break
                 share = max(1, bytes_left // (len(deliverable) - index))
                 something |= self._take(fetch, served, records_left, share, at_least_one_batch=not something)
+                if fetch.taken.records:
+                    session.had_records()
                 records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
                 bytes_left -= sum(batch.length for batch in fetch.taken.batches)
                 session.ready[fetch.key] = None

@@ -245,7 +245,7 @@ class ShareFetchCall:
         wait_number = self._directory.add_waiting(self)
         if wait_number is None:
             return
-        self.wait_number = wait_number
+        self.wait_number = wait_number if self.session is None else self.session.wait_from(wait_number)
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_over)

@@ -8,6 +8,9 @@ share-partition, or it is ready, or both.
 
 The order of `ready` is that in which partitions are tried: those that had records go to its end.
 
+Of several sessions that wait for the same records, the one that has waited longest gets them, and the end of a fetch's
+wait does not end its session's: members whose waits ended just before each new record would never get one.
+
 Some changes cause no wake-up, such as a log that is closed and opened again. Therefore a session looks up all of its
 share-partitions every LOOK_UP_INTERVAL_MS. A session that is forgotten costs one more request: its gateway then names
 all partitions.
@@ -28,7 +31,17 @@ from kshare_leader.share.waiting_fetches import Waiter
 class FetchSession:
     """See the module docstring. `number` is that of the fetch that named the partitions."""
 
-    __slots__ = ("_looked_up_at_ms", "last_fetch_number", "number", "owner", "ready", "served", "used_at_ms", "waiter")
+    __slots__ = (
+        "_looked_up_at_ms",
+        "_wait_number",
+        "last_fetch_number",
+        "number",
+        "owner",
+        "ready",
+        "served",
+        "used_at_ms",
+        "waiter",
+    )
 
     def __init__(
         self, owner: Owner, number: int, served: dict[SharePartitionKey, ServedPartition | None], now_ms: int
@@ -41,6 +54,17 @@ class FetchSession:
         self.waiter: Waiter | None = None
         """Its fetch that waits for records."""
         self.used_at_ms = self._looked_up_at_ms = now_ms
+        self._wait_number: int | None = None
+
+    def wait_from(self, wait_number: int) -> int:
+        """The number of its first fetch that waited since it had records; `wait_number` is that of the next one."""
+        if self._wait_number is None:
+            self._wait_number = wait_number
+        return self._wait_number
+
+    def had_records(self) -> None:
+        """Its next wait begins behind all others."""
+        self._wait_number = None
 
     def rouse(self, key: SharePartitionKey) -> None:
         """Something may be deliverable at a share-partition where it slept."""

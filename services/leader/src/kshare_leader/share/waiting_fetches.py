@@ -19,7 +19,7 @@ class Waiter(Protocol):
     def fetch_number(self) -> int: ...
     @property
     def wait_number(self) -> int:
-        """Ascends in the order in which the fetches of a leader began to wait."""
+        """Ascends in the order in which the fetches of a leader began to wait, or the sessions that they belong to."""
         ...
 
     @property
