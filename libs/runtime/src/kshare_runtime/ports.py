@@ -32,6 +32,13 @@ class Write(NamedTuple):
     value: bytes | None
 
 
+class AppendedWrite(Write):
+    """A write of a new key after all others of its kind, which is removed together with those before it.
+
+    A store may keep its value in a file, and write it once (`value_files`). To all others it is a Write.
+    """
+
+
 class KeyValueStore(Protocol):
     """A store of sorted keys in named families on one disk, with one writer.
 

@@ -13,7 +13,10 @@ class StoreFamilies:
         self.memtable_bytes = gauge(
             f"{role}_rocksdb_memtable_bytes", "Memory of write buffers that are not flushed yet."
         )
-        self.table_bytes = gauge(f"{role}_rocksdb_table_bytes", "Size on disk of the tables of all column families.")
+        self.table_bytes = gauge(
+            f"{role}_rocksdb_table_bytes",
+            "Size on disk of the tables of all column families and, of a leader, of its files of large batches.",
+        )
         self.pending_compaction_bytes = gauge(
             f"{role}_rocksdb_pending_compaction_bytes",
             "Estimated bytes that compaction has to rewrite; growing if it lags behind.",

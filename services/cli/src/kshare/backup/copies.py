@@ -42,7 +42,7 @@ from kshare_rpc.generated.methods import (
     DESCRIBE_STATE_PARTITIONS,
 )
 from kshare_rpc.network import CallFailed
-from kshare_runtime.rocks_store import RocksStore, is_open_elsewhere
+from kshare_runtime.rocks_store import is_open_elsewhere
 from kshare_runtime.store_backups import back_up as back_up_store
 
 ATTEMPTS = 3
@@ -131,7 +131,7 @@ def _copies(stores: Sequence[Store], name: str, copy: Callable[[Store, str], Pat
 
 def _stopped(store: Store, name: str) -> Path:
     try:
-        opened = RocksStore(store.path)
+        opened = store.opened()
     except StorageFailure as failure:
         raise CommandFailed(str(failure)) from None
     try:

@@ -13,8 +13,10 @@ from kshare_coordinator.machine import records
 from kshare_coordinator.metadata.opening import STORE_NAME as COORDINATOR_STORE
 from kshare_core.errors import StorageFailure
 from kshare_leader.engine.embedded import STORE_NAME as LEADER_STORE
+from kshare_leader.engine.embedded import with_value_files
 from kshare_leader.log import keys
 from kshare_runtime.checksummed_rows import ChecksummedRows
+from kshare_runtime.ports import KeyValueStore
 from kshare_runtime.rocks_store import RocksStore
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.maintenance.opening import STORE_NAME as SHARE_COORDINATOR_STORE
@@ -45,6 +47,11 @@ class Store:
     @property
     def path(self) -> Path:
         return self.data_dir / self.directory
+
+    def opened(self) -> KeyValueStore:
+        """The store as its role opens it. StorageFailure."""
+        store = RocksStore(self.path)
+        return with_value_files(store) if self.role == LEADER else store
 
 
 def found_stores(data_dir: Path) -> list[Store]:

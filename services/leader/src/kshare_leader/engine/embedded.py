@@ -41,6 +41,16 @@ READ_RETRY_S = 10.0
 """How often a partition is tried that could not be opened."""
 
 
+def with_value_files(store: KeyValueStore) -> KeyValueStore:
+    """A leader's store on a disk keeps large batches in files; a store in memory stays as it is."""
+    from kshare_runtime.rocks_store import RocksStore
+    from kshare_runtime.value_file_store import ValueFileStore
+
+    if not isinstance(store, RocksStore):
+        return store
+    return ValueFileStore(store, family=keys.LOG, prefix_bytes=keys.PARTITION_PREFIX_BYTES)
+
+
 def checksummed(store: KeyValueStore) -> ChecksummedRows:
     """A leader's store as all its parts use it. Batches have the producer's checksum, which each read compares."""
     return ChecksummedRows(store, plain_families=[keys.LOG])
@@ -52,7 +62,7 @@ class EmbeddedEngine:
     def __init__(self, node: EngineSurroundings) -> None:
         self._node = node
         self._maintenance: asyncio.Task[None] | None = None
-        self.store = node.environment.open_store(STORE_NAME)
+        self.store = with_value_files(node.environment.open_store(STORE_NAME))
         try:
             self._make_parts(node)
         except BaseException:

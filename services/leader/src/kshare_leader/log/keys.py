@@ -5,7 +5,7 @@ whole topic is one range of keys in each family.
 
 | family     | rest of the key             | value |
 |------------|-----------------------------|-------|
-| log        | base offset, 8 bytes        | the batch as it is served |
+| log        | base offset, 8 bytes        | the batch as it is served, or its place in a file |
 | producers  | producer id, 8 bytes        | see `producers.encode_producer` |
 | timestamps | a timestamp + 2^63, 8 bytes | an offset, 8 bytes: no record below it is newer than the timestamp |
 | segments   | base offset, 8 bytes        | see `segments.encode_segment` |
@@ -50,7 +50,8 @@ PARTITION_FAMILIES = (
 
 CLUSTER_ID_KEY = b"cluster.id"
 
-_PREFIX_LENGTH = TOPIC_ID_LENGTH + 4
+PARTITION_PREFIX_BYTES = TOPIC_ID_LENGTH + 4
+"""The length of `partition_prefix`."""
 _LONG = struct.Struct(">Q")
 _TIMESTAMP_SHIFT = 1 << 63
 _TIMESTAMP_VALUE = struct.Struct(">q")
@@ -80,7 +81,7 @@ def long_key(prefix: bytes, number: int) -> bytes:
 
 def number_of(key: bytes) -> int:
     """The inverse of `long_key`."""
-    (number,) = _LONG.unpack_from(key, _PREFIX_LENGTH)
+    (number,) = _LONG.unpack_from(key, PARTITION_PREFIX_BYTES)
     return int(number)
 
 

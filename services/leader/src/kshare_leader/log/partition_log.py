@@ -51,7 +51,7 @@ from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import AppendedWrite, KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
     BatchHeader,
@@ -318,8 +318,10 @@ class PartitionLog:
 
     def writes(self, pending: PendingAppends) -> Iterator[Write]:
         """The writes that must become durable atomically before `commit`."""
+        # Compaction replaces batches one by one, and would leave holes in files of appended ones.
+        write_of = Write if self.settings.compacts else AppendedWrite
         for batch in pending.batches:
-            yield Write(keys.LOG, keys.long_key(self._prefix, batch.base_offset), batch.data)
+            yield write_of(keys.LOG, keys.long_key(self._prefix, batch.base_offset), batch.data)
         if pending.batches and not self._leader_epochs.is_stored:
             yield from self._leader_epochs.writes(self._prefix)
         yield from self.producers.writes(pending)

@@ -1,0 +1,292 @@
+"""A RocksStore whose large appended values lie in files (`value_files`); everything else is as in a RocksStore.
+
+**Order.** A row that names a place in a file is written when the bytes there are durable, never before. So whatever a
+crash leaves, each row has its value, and RocksDB's write-ahead log alone says which writes there were. A write with
+values in files is therefore synced twice, one after the other; it is large enough for the second to be cheap beside the
+first. Writes that come meanwhile wait behind it, and are begun in their order.
+
+**Reads** see a begun write at once, as the port says: one that would meet a row that is not written yet makes the write
+durable first. Those who append read their newest values from memory, so that this is rare.
+
+**Small writes** stay rows: below FROM_BYTES of one prefix in one write the second sync would cost more than it saves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.background_sync import BackgroundSync, background_sync
+from kshare_runtime.ports import AppendedWrite, StoreFigures, Write
+from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.value_files import FILE_BYTES, ValueFile, ValueFiles, pointer_of
+
+FOLDER = "values"
+"""The folder of the files, in the store's directory."""
+FROM_BYTES = 64 * 1024
+"""The appended values of one prefix that one write has to bring at least, to lie in a file."""
+Done = Callable[[StorageFailure | None], None]
+
+
+@dataclass(slots=True)
+class _Staged:
+    """A begun write that waits until its values are durable, or those of a write before it."""
+
+    writes: list[Write]
+    done: Done
+    files: list[ValueFile]
+    failure: StorageFailure | None = None
+
+
+class ValueFileStore:
+    """A KeyValueStore over `store`. The values of `family` lie in files, one series for each `prefix_bytes` of the key.
+
+    It owns `store`, and closes it. `new_sync` makes what syncs files beside an event loop. StorageFailure.
+    """
+
+    def __init__(
+        self,
+        store: RocksStore,
+        *,
+        family: str,
+        prefix_bytes: int,
+        from_bytes: int = FROM_BYTES,
+        file_bytes: int = FILE_BYTES,
+        new_sync: Callable[[asyncio.AbstractEventLoop], BackgroundSync] = background_sync,
+    ) -> None:
+        self._store = store
+        self._family = family
+        self._from_bytes = from_bytes
+        self._new_sync = new_sync
+        self._staged: deque[_Staged] = deque()
+        self._group: list[_Staged] = []
+        """The staged writes, from the first, whose files are being synced."""
+        self._unsynced: list[ValueFile] = []
+        """Those of their files that are left; the first is being synced."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sync: BackgroundSync | None = None
+        self._values = ValueFiles(store.path / FOLDER, prefix_bytes, file_bytes=file_bytes)
+        for prefix in self._values.prefixes():
+            self._keep(prefix)
+
+    # Reading
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        if self._staged and any(write.key == key and write.family == family for write in self._staged_writes()):
+            self._finish_staged()
+        row = self._store.get(family, key)
+        return row if row is None or family != self._family else self._value(key, row)
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if self._staged and any(
+            write.family == family and start <= write.key and (end is None or write.key < end)
+            for write in self._staged_writes()
+        ):
+            self._finish_staged()
+        rows = self._store.scan(family, start, end, reverse=reverse)
+        return rows if family != self._family else ((key, self._value(key, row)) for key, row in rows)
+
+    def _value(self, key: bytes, row: bytes) -> bytes:
+        pointer = pointer_of(row)
+        return row if pointer is None else self._values.read(self._values.prefix_of(key), pointer)
+
+    def _staged_writes(self) -> Iterator[Write]:
+        for staged in self._staged:
+            yield from staged.writes
+
+    # Writing
+
+    def write(self, writes: Sequence[Write]) -> None:
+        self._finish_staged()
+        rows, files = self._in_files(writes)
+        for file in files:
+            self._sync_now(file)
+        self._store.write(rows)
+
+    def begin_write(self, writes: Sequence[Write], done: Done) -> None:
+        rows, files = self._in_files(writes)
+        if not files and not self._staged:
+            self._store.begin_write(rows, done)
+            return
+        for file in files:
+            file.hold()
+        self._staged.append(_Staged(rows, done, files))
+        if not self._unsynced:
+            self._begin_sync()
+
+    def finish_writes(self) -> None:
+        self._finish_staged()
+        self._store.finish_writes()
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self._finish_staged()
+        self._store.delete_range(family, start, end)
+        if family == self._family:
+            for prefix in self._values.prefixes_between(start, end):
+                self._keep(prefix)
+
+    def _keep(self, prefix: bytes) -> None:
+        """Removes the files of a prefix that no row needs any more."""
+        end = _after(prefix)
+        first = next((key for key, _ in self._store.scan(self._family, prefix, end)), None)
+        last = next((key for key, _ in self._store.scan(self._family, prefix, end, reverse=True)), None)
+        self._values.note_last(prefix, last or b"")
+        self._values.keep(prefix, first, last)
+
+    def _in_files(self, writes: Sequence[Write]) -> tuple[list[Write], list[ValueFile]]:
+        """The writes with places for the values that were appended to files, and these files, which are not synced."""
+        apart: dict[bytes, list[int]] = {}
+        for index, write in enumerate(writes):
+            if write.__class__ is AppendedWrite and write.value is not None:
+                apart.setdefault(self._values.prefix_of(write.key), []).append(index)
+        rows = list(writes)
+        files: list[ValueFile] = []
+        for prefix, indices in apart.items():
+            found = [(writes[index].key, value) for index in indices if (value := writes[index].value) is not None]
+            is_large = sum(len(value) for _, value in found) >= self._from_bytes
+            if is_large and self._values.takes(prefix, found[0][0]):
+                pointers, file = self._values.append(prefix, found)
+                files.append(file)
+                for index, pointer in zip(indices, pointers, strict=True):
+                    rows[index] = Write(self._family, writes[index].key, pointer.encoded())
+        return rows, files
+
+    # Staged writes
+
+    def _begin_sync(self) -> None:
+        """Syncs the files of all staged writes, then begins these writes; repeats until none is staged."""
+        while self._staged:
+            self._group = list(self._staged)
+            self._unsynced = list(dict.fromkeys(file for staged in self._group for file in staged.files))
+            if self._unsynced:
+                self._sync_next()
+                return
+            self._begin_group()
+
+    def _sync_next(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._sync is None or self._loop is not loop:
+            self._loop, self._sync = loop, self._new_sync(loop)
+        self._sync.begin(self._unsynced[0].descriptor, self._synced)
+
+    def _synced(self, is_durable: bool) -> None:
+        file = self._unsynced.pop(0)
+        if self._group and not is_durable:
+            try:
+                os.fdatasync(file.second_descriptor)  # it may only have refused to be synced in that way
+            except OSError as error:
+                self._fail(file, error)
+        if self._unsynced and self._group:
+            self._sync_next()
+            return
+        self._unsynced.clear()
+        self._begin_group()
+        self._begin_sync()
+
+    def _begin_group(self) -> None:
+        """Begins the writes of the group, which are durable but for their rows, or tells that they failed."""
+        while self._group:
+            staged = self._group.pop(0)
+            assert self._staged.popleft() is staged, "staged writes are begun in order"
+            for file in staged.files:
+                file.let_go()
+            if staged.failure is None:
+                try:
+                    self._store.begin_write(staged.writes, staged.done)
+                except StorageFailure as failure:
+                    staged.failure = failure
+            if staged.failure is not None:
+                staged.done(staged.failure)
+
+    def _finish_staged(self) -> None:
+        """Makes the values of all staged writes durable now, and begins the writes."""
+        if not self._staged:
+            return
+        self._group = list(self._staged)
+        for file in dict.fromkeys(file for staged in self._group for file in staged.files):
+            try:
+                os.fdatasync(file.second_descriptor)
+            except OSError as error:
+                self._fail(file, error)
+        self._begin_group()
+
+    def _sync_now(self, file: ValueFile) -> None:
+        try:
+            os.fdatasync(file.descriptor)
+        except OSError as error:
+            raise self._fail(file, error) from error
+
+    def _fail(self, file: ValueFile, error: OSError) -> StorageFailure:
+        """Fails the staged writes that have values in a file which could not be synced."""
+        self._values.end_file(file)
+        failure = StorageFailure(f"cannot write the store {self._store.path}: {error}")
+        for staged in self._staged:
+            if file in staged.files:
+                staged.failure = failure
+        return failure
+
+    # The store as a whole
+
+    @property
+    def path(self) -> Path:
+        """The store's directory."""
+        return self._store.path
+
+    def families(self) -> list[str]:
+        return self._store.families()
+
+    def damaged_families(self) -> Mapping[str, str]:
+        """See RocksStore."""
+        return self._store.damaged_families()
+
+    def figures(self) -> StoreFigures | None:
+        """See FiguredStore; the files count as tables."""
+        figures = self._store.figures()
+        return figures and figures._replace(table_bytes=figures.table_bytes + self._values.size_bytes)
+
+    @property
+    def write_failure(self) -> str | None:
+        """See MendableStore."""
+        return self._store.write_failure
+
+    def mend(self) -> bool:
+        """See MendableStore."""
+        self._finish_staged()
+        return self._store.mend()
+
+    def sync_confirmed(self) -> None:
+        """See RocksStore."""
+        self._store.sync_confirmed()
+
+    def checkpoint(self, directory: Path) -> None:
+        """See RocksStore."""
+        self.finish_writes()
+        self._store.checkpoint(directory)
+        try:
+            self._values.link_to(directory / FOLDER)
+        except OSError as error:
+            raise StorageFailure(f"cannot copy the store {self.path} to {directory}: {error}") from error
+
+    def close(self) -> None:
+        """See RocksStore."""
+        with suppress(StorageFailure):
+            self._finish_staged()
+        if self._sync is not None:
+            self._sync.close()
+            self._sync = None
+        self._store.close()
+        self._values.close()
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The first key after all keys that start with `prefix`; None where there is none."""
+    number = int.from_bytes(prefix, "big") + 1
+    return None if number >> (8 * len(prefix)) else number.to_bytes(len(prefix), "big")

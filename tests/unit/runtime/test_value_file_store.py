@@ -1,0 +1,319 @@
+"""A store with value files: what lies where, what a crash at each moment leaves, and when files are removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.background_sync import Ended
+from kshare_runtime.ports import AppendedWrite, Write
+from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.value_file_store import FOLDER, ValueFileStore
+from kshare_runtime.value_files import Pointer
+from support.runtime.damaged_files import files_no_larger_than
+
+FROM_BYTES = 100
+FILE_BYTES = 1_000
+LARGE = b"v" * FROM_BYTES
+
+
+class HeldSync:
+    """A sync that ends when the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ended: Ended | None = None
+
+    def begin(self, descriptor: int, ended: Ended) -> None:
+        assert self._ended is None
+        self._ended = ended
+
+    def close(self) -> None:
+        self._ended = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._ended is not None
+
+    def end(self, *, is_durable: bool = True) -> None:
+        ended, self._ended = self._ended, None
+        assert ended is not None
+        ended(is_durable)
+
+
+def opened(path: Path, sync: Callable[[asyncio.AbstractEventLoop], HeldSync] | None = None) -> ValueFileStore:
+    more = {} if sync is None else {"new_sync": sync}
+    return ValueFileStore(
+        RocksStore(path), family="log", prefix_bytes=1, from_bytes=FROM_BYTES, file_bytes=FILE_BYTES, **more
+    )
+
+
+def appended(prefix: str, *numbers: int, value: bytes = LARGE) -> list[Write]:
+    return [AppendedWrite("log", b"%s%03d" % (prefix.encode(), number), value) for number in numbers]
+
+
+def files(path: Path) -> dict[str, list[int]]:
+    """The first numbers of the files of each prefix."""
+    return {
+        bytes.fromhex(folder.name).decode(): [
+            int(bytes.fromhex(file.name.partition("-")[2])) for file in sorted(folder.iterdir())
+        ]
+        for folder in sorted((path / FOLDER).iterdir())
+    }
+
+
+def numbers(store: ValueFileStore, prefix: str = "") -> list[int]:
+    end = chr(ord(prefix) + 1).encode() if prefix else None
+    return [int(key[1:]) for key, _ in store.scan("log", prefix.encode(), end)]
+
+
+def rows(path: Path) -> dict[bytes, bytes]:
+    """What RocksDB itself has."""
+    store = RocksStore(path)
+    found = dict(store.scan("log", b""))
+    store.close()
+    return found
+
+
+def test_large_appended_values_lie_in_files_and_others_in_rows(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.write(
+        [
+            *appended("a", 1, 2),
+            *appended("b", 1, value=b"small"),
+            Write("log", b"c001", LARGE),
+            Write("other", b"d001", LARGE),
+        ]
+    )
+    store.write([*appended("a", 3, value=b"small")])
+    expected = {b"a001": LARGE, b"a002": LARGE, b"a003": b"small", b"b001": b"small", b"c001": LARGE}
+    assert dict(store.scan("log", b"")) == expected
+    assert dict(store.scan("log", b"", reverse=True)) == expected
+    assert [store.get("log", key) for key in expected] == list(expected.values())
+    assert store.get("other", b"d001") == LARGE and store.get("log", b"a004") is None
+    store.close()
+    assert files(tmp_path) == {"a": [1]}
+    found = rows(tmp_path)
+    assert [len(found[key]) for key in (b"a001", b"a002")] == [len(Pointer(1, 0, 0).encoded())] * 2
+    assert found[b"b001"] == b"small" and found[b"c001"] == LARGE
+    store = opened(tmp_path)
+    assert dict(store.scan("log", b"")) == expected
+    store.close()
+
+
+def test_a_value_that_is_not_after_all_others_is_a_row(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.write(appended("a", 5))
+    store.write(appended("a", 4))
+    store.write(appended("a", 5, value=LARGE + b"again"))
+    assert files(tmp_path) == {"a": [5]} and numbers(store) == [4, 5]
+    assert store.get("log", b"a005") == LARGE + b"again"
+    store.close()
+
+
+def test_a_file_ends_at_its_size_and_with_the_opening(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in range(25):
+        store.write(appended("a", number))
+    assert files(tmp_path) == {"a": [0, 10, 20]}
+    store.close()
+    store = opened(tmp_path)
+    store.write(appended("a", 25))
+    assert files(tmp_path) == {"a": [0, 10, 20, 25]} and numbers(store) == list(range(26))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "left"),
+    [
+        (b"a000", b"a009", {"a": [0, 10, 20], "b": [7]}),
+        (b"a000", b"a010", {"a": [10, 20], "b": [7]}),
+        (b"a000", b"a019", {"a": [10, 20], "b": [7]}),
+        (b"a000", b"a024", {"a": [20], "b": [7]}),
+        (b"a000", b"a025", {"b": [7]}),
+        (b"a010", b"b", {"a": [0], "b": [7]}),
+        (b"a015", b"b", {"a": [0, 10], "b": [7]}),
+        (b"a", b"b", {"b": [7]}),
+        (b"a", b"c", {}),
+        (b"a020", b"b008", {"a": [0, 10]}),
+    ],
+)
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_files_go_with_their_last_row(
+    tmp_path: Path, start: bytes, end: bytes, left: dict[str, list[int]], is_opened_again: bool
+) -> None:
+    store = opened(tmp_path)
+    for number in range(25):
+        store.write(appended("a", number))
+    store.write(appended("b", 7))
+    if is_opened_again:  # as after a crash between the two steps
+        below = store._store
+        below.delete_range("log", start, end)
+        store.close()
+        store = opened(tmp_path)
+    else:
+        store.delete_range("log", start, end)
+    assert files(tmp_path) == left
+    expected = [key for key in [b"a%03d" % number for number in range(25)] + [b"b007"] if not start <= key < end]
+    assert list(store.scan("log", b"")) == [(key, LARGE) for key in expected]
+    store.close()
+
+
+def test_after_a_cut_end_the_same_keys_are_appended_again(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in range(15):
+        store.write(appended("a", number))
+    store.delete_range("log", b"a005", b"b")
+    for number in range(5, 15):
+        store.write(appended("a", number, value=b"w" * FROM_BYTES))
+    assert files(tmp_path) == {"a": [0, 5]}
+    assert [value[:1] for _, value in store.scan("log", b"")] == [b"v"] * 5 + [b"w"] * 10
+    store.close()
+
+
+def test_a_row_is_written_when_its_value_is_durable(tmp_path: Path) -> None:
+    """A copy of the files at each moment has all or nothing of each write, in the order of the writes."""
+
+    async def test() -> None:
+        syncs: list[HeldSync] = []
+
+        def new_sync(loop: asyncio.AbstractEventLoop) -> HeldSync:
+            syncs.append(HeldSync(loop))
+            return syncs[-1]
+
+        store = opened(tmp_path / "store", new_sync)
+        store.write(appended("a", 0))
+        results: list[tuple[int, bool]] = []
+        for number in (1, 2):
+            writes = [*appended("a", number), Write("other", b"%d" % number, b"")]
+            store.begin_write(writes, lambda failure, number=number: results.append((number, failure is None)))  # type: ignore[misc]
+        store.begin_write([Write("other", b"3", b"")], lambda failure: results.append((3, failure is None)))
+        shutil.copytree(tmp_path / "store", tmp_path / "before")
+        syncs[0].end()  # of the first
+        assert syncs[0].is_under_way, "the second has its sync when the first one is begun"
+        shutil.copytree(tmp_path / "store", tmp_path / "between")
+        syncs[0].end()
+        for _ in range(1_000):
+            await asyncio.sleep(0.001)
+            if len(results) == 3:
+                break
+        assert results == [(1, True), (2, True), (3, True)]
+        store.close()
+
+    asyncio.run(test())
+    found = []
+    for name in ("before", "between", "store"):
+        store = opened(tmp_path / name)
+        found.append((numbers(store), [key for key, _ in store.scan("other", b"")]))
+        assert all(value == LARGE for _, value in store.scan("log", b""))
+        store.write(appended("a", 9))
+        assert numbers(store)[-1] == 9
+        store.close()
+    assert found == [([0], []), ([0, 1], [b"1"]), ([0, 1, 2], [b"1", b"2", b"3"])]
+
+
+@pytest.mark.parametrize("way", ["get", "scan", "finish", "write", "delete", "checkpoint", "close"])
+def test_what_meets_a_begun_write_makes_it_durable_first(tmp_path: Path, way: str) -> None:
+    async def test() -> None:
+        store = opened(tmp_path / "store", HeldSync)
+        results: list[bool] = []
+        store.begin_write([*appended("a", 1), Write("other", b"k", b"v")], lambda failure: results.append(not failure))
+        store.begin_write(appended("a", 2), lambda failure: results.append(not failure))
+        assert store.get("log", b"a003") is None and not list(store.scan("log", b"b")) and not results
+        if way == "get":
+            assert store.get("other", b"k") == b"v"
+        elif way == "scan":
+            assert [key for key, _ in store.scan("log", b"a002", b"b")] == [b"a002"]
+        elif way == "finish":
+            store.finish_writes()
+            assert results == [True, True]
+        elif way == "write":
+            store.write(appended("a", 3))
+        elif way == "delete":
+            store.delete_range("log", b"a001", b"a002")
+        elif way == "checkpoint":
+            store.checkpoint(tmp_path / "copy")
+        store.close()
+        assert results == [True, True]
+
+    asyncio.run(test())
+    expected = {"write": [1, 2, 3], "delete": [2]}.get(way, [1, 2])
+    for name in ("store", "copy") if way == "checkpoint" else ("store",):
+        store = opened(tmp_path / name)
+        assert numbers(store) == expected
+        assert all(value == LARGE for _, value in store.scan("log", b""))
+        store.close()
+
+
+def test_a_sync_that_fails_fails_the_writes_of_its_file_and_no_other(tmp_path: Path) -> None:
+    async def test() -> None:
+        syncs: list[HeldSync] = []
+
+        def new_sync(loop: asyncio.AbstractEventLoop) -> HeldSync:
+            syncs.append(HeldSync(loop))
+            return syncs[-1]
+
+        store = opened(tmp_path, new_sync)
+        results: list[tuple[str, bool]] = []
+        for prefix in ("a", "b"):
+            store.begin_write(
+                appended(prefix, 1),
+                lambda failure, prefix=prefix: results.append((prefix, failure is None)),  # type: ignore[misc]
+            )
+        file = store._staged[0].files[0]
+        os.dup2(os.open("/dev/full", os.O_RDONLY), file.second_descriptor)  # it cannot be synced
+        syncs[0].end(is_durable=False)
+        syncs[0].end()
+        store.begin_write(appended("a", 1), lambda failure: results.append(("again", failure is None)))
+        store.finish_writes()
+        assert sorted(results) == [("a", False), ("again", True), ("b", True)]
+        assert [key for key, _ in store.scan("log", b"")] == [b"a001", b"b001"]
+        store.close()
+
+    asyncio.run(test())
+
+
+def test_a_full_disk_fails_the_write_and_keeps_the_rest(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.write(appended("a", 1))
+    with files_no_larger_than(150), pytest.raises(StorageFailure, match="cannot write"):
+        store.write(appended("a", 2))
+    store.write(appended("a", 3))
+    assert numbers(store) == [1, 3] and all(value == LARGE for _, value in store.scan("log", b""))
+    store.close()
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter"])
+def test_a_lost_file_is_a_failed_read(tmp_path: Path, damage: str) -> None:
+    store = opened(tmp_path)
+    store.write(appended("a", 1))
+    store.write(appended("b", 1))
+    store.close()
+    (path,) = (tmp_path / FOLDER / b"a".hex()).iterdir()
+    if damage == "missing":
+        path.unlink()
+    else:
+        os.truncate(path, FROM_BYTES - 1)
+    store = opened(tmp_path)
+    with pytest.raises(StorageFailure, match="is missing" if damage == "missing" else "ends before byte 100"):
+        store.get("log", b"a001")
+    assert store.get("log", b"b001") == LARGE
+    store.close()
+
+
+def test_a_copy_is_not_written_to_by_the_store_that_it_is_of(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store")
+    store.write(appended("a", 1))
+    store.checkpoint(tmp_path / "copy")
+    store.write(appended("a", 2))
+    store.delete_range("log", b"a", b"b")
+    copy = opened(tmp_path / "copy")
+    copy.write(appended("a", 2, value=b"c" * FROM_BYTES))
+    assert [value[:1] for _, value in copy.scan("log", b"")] == [b"v", b"c"]
+    copy.close()
+    store.close()
