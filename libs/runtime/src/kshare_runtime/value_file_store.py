@@ -29,8 +29,9 @@ from kshare_runtime.value_files import FILE_BYTES, ValueFile, ValueFiles, pointe
 
 FOLDER = "values"
 """The folder of the files, in the store's directory."""
-FROM_BYTES = 64 * 1024
-"""The appended values of one prefix that one write has to bring at least, to lie in a file."""
+FROM_BYTES = 256 * 1024
+"""The appended values of one prefix that one write has to bring at least, to lie in a file: with 70 to 130 KB the two
+syncs took as long as RocksDB's one with the bytes twice, with 1 MB half as long."""
 Done = Callable[[StorageFailure | None], None]
 
 
