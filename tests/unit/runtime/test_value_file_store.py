@@ -99,7 +99,7 @@ def test_large_appended_values_lie_in_files_and_others_in_rows(tmp_path: Path) -
     store.close()
     assert files(tmp_path) == {"a": [1]}
     found = rows(tmp_path)
-    assert [len(found[key]) for key in (b"a001", b"a002")] == [len(Pointer(1, 0, 0).encoded())] * 2
+    assert [len(found[key]) for key in (b"a001", b"a002")] == [len(Pointer(1, 0, 0, 0).encoded())] * 2
     assert found[b"b001"] == b"small" and found[b"c001"] == LARGE
     store = opened(tmp_path)
     assert dict(store.scan("log", b"")) == expected
@@ -288,8 +288,11 @@ def test_a_full_disk_fails_the_write_and_keeps_the_rest(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("damage", ["missing", "shorter"])
-def test_a_lost_file_is_a_failed_read(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [("missing", "is missing"), ("shorter", "ends before byte 100"), ("other", "is damaged between byte 0 and 100")],
+)
+def test_a_lost_or_damaged_file_is_a_failed_read(tmp_path: Path, damage: str, why: str) -> None:
     store = opened(tmp_path)
     store.write(appended("a", 1))
     store.write(appended("b", 1))
@@ -297,10 +300,12 @@ def test_a_lost_file_is_a_failed_read(tmp_path: Path, damage: str) -> None:
     (path,) = (tmp_path / FOLDER / b"a".hex()).iterdir()
     if damage == "missing":
         path.unlink()
-    else:
+    elif damage == "shorter":
         os.truncate(path, FROM_BYTES - 1)
+    else:
+        path.write_bytes(LARGE[:-1] + b"w")
     store = opened(tmp_path)
-    with pytest.raises(StorageFailure, match="is missing" if damage == "missing" else "ends before byte 100"):
+    with pytest.raises(StorageFailure, match=why):
         store.get("log", b"a001")
     assert store.get("log", b"b001") == LARGE
     store.close()

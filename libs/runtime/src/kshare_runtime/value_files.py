@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from kshare_core.errors import StorageFailure
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -31,28 +33,29 @@ OPEN_FILES_LIMIT = 128
 BUFFERS_AT_ONCE = 512
 """Values that one system call writes; Linux allows 1,024."""
 
-_POINTER = struct.Struct(">BBHQQI")
+_POINTER = struct.Struct(">BBHQQII")
 _MARK, _VERSION = 0xFF, 1
 POINTER_BYTES = _POINTER.size
 
 
 class Pointer(NamedTuple):
-    """Where a value lies."""
+    """Where a value lies, and its CRC-32C."""
 
     number: int
     position: int
     length: int
+    crc: int
 
     def encoded(self) -> bytes:
-        return _POINTER.pack(_MARK, _VERSION, 0, self.number, self.position, self.length)
+        return _POINTER.pack(_MARK, _VERSION, 0, self.number, self.position, self.length, self.crc)
 
 
 def pointer_of(row: bytes) -> Pointer | None:
     """The pointer that a row holds; None where the row is the value itself."""
     if len(row) != POINTER_BYTES or row[0] != _MARK or row[1] != _VERSION:
         return None
-    _, _, _, number, position, length = _POINTER.unpack(row)
-    return Pointer(number, position, length)
+    _, _, _, *place = _POINTER.unpack(row)
+    return Pointer(*place)
 
 
 class ValueFile:
@@ -161,7 +164,7 @@ class ValueFiles:
             raise StorageFailure(f"cannot write the value files {self._directory}: {error}") from error
         pointers = []
         for _, value in rows:
-            pointers.append(Pointer(written.number, written.length, len(value)))
+            pointers.append(Pointer(written.number, written.length, len(value), crc32c(value)))
             written.length += len(value)
             self._size_bytes += len(value)
         self._prefixes[prefix].last_key = rows[-1][0]
@@ -212,7 +215,7 @@ class ValueFiles:
         self._prefixes[prefix].last_key = last_key
 
     def read(self, prefix: bytes, pointer: Pointer) -> bytes:
-        """The value at a pointer; StorageFailure where the file is missing or shorter."""
+        """The value at a pointer; StorageFailure where the file is missing, shorter or damaged there."""
         try:
             descriptor = self._open_for_reading(prefix, pointer.number)
             data = os.pread(descriptor, pointer.length, pointer.position)
@@ -226,6 +229,11 @@ class ValueFiles:
                 data += more
         except OSError as error:
             raise StorageFailure(f"cannot read the value files {self._directory}: {error}") from error
+        if crc32c(data) != pointer.crc:
+            place = f"value file {pointer.number} of {self._directory / prefix.hex()}"
+            raise StorageFailure(
+                f"{place} is damaged between byte {pointer.position} and {pointer.position + pointer.length}"
+            )
         return data
 
     def _open_for_reading(self, prefix: bytes, number: int) -> int:

@@ -23,6 +23,7 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.value_file_store import FOLDER, ValueFileStore
 from kshare_wire.record_reading import open_records
 from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic
 from support.runtime.damaged_files import written_bytes
@@ -31,8 +32,10 @@ from support.wire.record_building import build_batch, damage
 SECOND = TopicPartition(TOPIC, 1)
 BATCHES = 12
 CONFIRMED = [b"%d.%d " % (batch, record) * 20 for batch in range(BATCHES) for record in range(5)]
+FILE_BYTES = 3_500
 PLACES = 12
 """Places in each file that are damaged."""
+PLACES_IN_BATCHES = 6
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -56,14 +59,30 @@ def all_values(log: PartitionLog) -> list[bytes | None]:
     return found
 
 
+def opened(path: Path, batches_in_files: bool) -> RocksStore | ValueFileStore:
+    store = RocksStore(path)
+    if not batches_in_files:
+        return store
+    prefix_bytes = keys.PARTITION_PREFIX_BYTES
+    return ValueFileStore(store, family=keys.LOG, prefix_bytes=prefix_bytes, from_bytes=1, file_bytes=FILE_BYTES)
+
+
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a kill -9 leaves of a store with tables and a write-ahead log."""
-    directory = tmp_path_factory.mktemp("stores")
+    return crashed_store(tmp_path_factory.mktemp("stores"), batches_in_files=False)
 
+
+@pytest.fixture(scope="module")
+def crashed_with_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, where all batches lie in files."""
+    return crashed_store(tmp_path_factory.mktemp("stores"), batches_in_files=True)
+
+
+def crashed_store(directory: Path, *, batches_in_files: bool) -> Path:
     async def test() -> None:
         for half in (range(BATCHES // 2), range(BATCHES // 2, BATCHES)):
-            store = RocksStore(directory / "running")  # opening it moves its log into tables
+            store = opened(directory / "running", batches_in_files)  # opening it moves its log into tables
             logs = open_logs(store)
             await fill(logs, half)
             shutil.rmtree(directory / "crashed", ignore_errors=True)
@@ -85,10 +104,10 @@ def cut_off(data: bytes, place: int) -> bytes:
     return data[:place]
 
 
-def outcome(path: Path) -> str:
+def outcome(path: Path, *, batches_in_files: bool = False) -> str:
     """Whether the store was refused, or how each partition is served."""
     try:
-        store = RocksStore(path)
+        store = opened(path, batches_in_files)
     except StorageFailure as failure:
         assert str(path) in str(failure)
         return "refused"
@@ -118,23 +137,51 @@ def outcome(path: Path) -> str:
 def test_wherever_a_file_is_damaged_nothing_is_lost_in_silence(
     crashed: Path, tmp_path: Path, pattern: str, how: Callable[[bytes, int], bytes]
 ) -> None:
-    places = random.Random(pattern)
-    outcomes: dict[str, int] = {}
-    files = [file.name for file in sorted(crashed.glob(pattern)) if file.stat().st_size]
-    assert files
-    for name in files:
-        for number in range(PLACES):
-            path = shutil.copytree(crashed, tmp_path / f"{name}-{number}")
-            data = (path / name).read_bytes()
-            (path / name).write_bytes(how(data, places.randrange(written_bytes(path / name))))
-            found = outcome(path)
-            outcomes[found] = outcomes.get(found, 0) + 1
-            shutil.rmtree(path)
+    outcomes = outcomes_of_damage(crashed, tmp_path, pattern, how)
     assert any(found != "served served" for found in outcomes), "the damage was really there"
 
 
-def test_undamaged_files_are_served_whole(crashed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [flipped, cut_off])
+def test_damage_to_a_file_of_batches_is_found_where_it_is(
+    crashed_with_files: Path, tmp_path: Path, how: Callable[[bytes, int], bytes]
+) -> None:
+    """Every byte there is a batch's, and only that partition is affected."""
+    outcomes = outcomes_of_damage(
+        crashed_with_files, tmp_path, f"{FOLDER}/*/*", how, PLACES_IN_BATCHES, batches_in_files=True
+    )
+    assert set(outcomes) <= {"damaged served", "served damaged", "offline served", "served offline"}
+    assert sum(outcomes.values()) >= 4 * PLACES_IN_BATCHES
+
+
+def outcomes_of_damage(
+    crashed: Path,
+    tmp_path: Path,
+    pattern: str,
+    how: Callable[[bytes, int], bytes],
+    count: int = PLACES,
+    *,
+    batches_in_files: bool = False,
+) -> dict[str, int]:
+    """How often each outcome came."""
+    places = random.Random(pattern)
+    outcomes: dict[str, int] = {}
+    files = [file.relative_to(crashed) for file in sorted(crashed.glob(pattern)) if file.stat().st_size]
+    assert files
+    for name in files:
+        for number in range(count):
+            path = shutil.copytree(crashed, tmp_path / f"{name.name}-{number}")
+            data = (path / name).read_bytes()
+            (path / name).write_bytes(how(data, places.randrange(written_bytes(path / name))))
+            found = outcome(path, batches_in_files=batches_in_files)
+            outcomes[found] = outcomes.get(found, 0) + 1
+            shutil.rmtree(path)
+    return outcomes
+
+
+def test_undamaged_files_are_served_whole(crashed: Path, crashed_with_files: Path, tmp_path: Path) -> None:
     assert outcome(shutil.copytree(crashed, tmp_path / "copy")) == "served served"
+    copy = shutil.copytree(crashed_with_files, tmp_path / "copy with files")
+    assert outcome(copy, batches_in_files=True) == "served served"
 
 
 @pytest.mark.parametrize(
