@@ -17,30 +17,38 @@ from kshare.backup.stores import cluster_id_of
 from kshare.failure import CommandFailed
 from kshare.up.data_directory import DataDirectory
 from kshare_coordinator.machine import records
+from kshare_leader.engine.embedded import with_value_files
 from kshare_leader.log import keys
 from kshare_runtime.checksummed_rows import ChecksummedRows
-from kshare_runtime.ports import Write
+from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.value_file_store import FROM_BYTES
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.state_store import CLUSTER_ID_KEY, METADATA_FAMILY
 from support.runtime.damaged_files import scratch_directory
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"
+BATCH_KEY = bytes(keys.PARTITION_PREFIX_BYTES + 8)
 STORES = ("coordinator", "share-coordinator", "leader", "leader-2")
 
 
 def put(data_dir: Path, name: str, cluster_id: str = CLUSTER) -> None:
-    """A store that belongs to the cluster, with a row of its own."""
+    """A store that belongs to the cluster, with a row of its own, and of a leader with a batch in a file."""
     role = "leader" if name.startswith("leader") else name
     store = RocksStore(data_dir / role if name == role else data_dir / name / role)
     if role == "coordinator":
         ChecksummedRows(store).write([records.write_of(records.cluster_text(records.CLUSTER_ID, cluster_id))])
     elif role == "leader":
         ChecksummedRows(store).write([Write(keys.META, keys.CLUSTER_ID_KEY, cluster_id.encode())])
+        with_value_files(store).write([AppendedWrite(keys.LOG, BATCH_KEY, batch_of(name))])
     else:
         ChecksummedStore(store).write([Write(METADATA_FAMILY, CLUSTER_ID_KEY, cluster_id.encode())])
     store.write([Write("rows", b"name", name.encode())])
     store.close()
+
+
+def batch_of(name: str) -> bytes:
+    return name.encode() * FROM_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +97,8 @@ def test_all_stores_come_back_with_all_that_they_had(made: Path, place: Path) ->
         assert cluster_id_of(store.role, place / store.directory) == CLUSTER
         opened = RocksStore(place / store.directory)
         assert opened.get("rows", b"name") == store.name.encode()
+        if store.role == "leader":
+            assert with_value_files(opened).get(keys.LOG, BATCH_KEY) == batch_of(store.name)
         opened.close()
     assert not list(place.glob(".restoring*"))
 
