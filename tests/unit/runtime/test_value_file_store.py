@@ -67,6 +67,10 @@ def files(path: Path) -> dict[str, list[int]]:
     }
 
 
+def file_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path / FOLDER).rglob("*") if file.is_file())
+
+
 def numbers(store: ValueFileStore, prefix: str = "") -> list[int]:
     end = chr(ord(prefix) + 1).encode() if prefix else None
     return [int(key[1:]) for key, _ in store.scan("log", prefix.encode(), end)]
@@ -285,6 +289,23 @@ def test_a_full_disk_fails_the_write_and_keeps_the_rest(tmp_path: Path) -> None:
         store.write(appended("a", 2))
     store.write(appended("a", 3))
     assert numbers(store) == [1, 3] and all(value == LARGE for _, value in store.scan("log", b""))
+    store.close()
+
+
+def test_a_store_that_refuses_writes_takes_no_values_until_it_is_mended(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.write([Write("other", b"k", bytes(100_000)), *appended("a", 1)])
+    with files_no_larger_than(50_000):
+        with pytest.raises(StorageFailure, match="cannot write"):
+            store.write(appended("a", 2))
+        size_bytes = file_bytes(tmp_path)
+        for number in (3, 4):
+            with pytest.raises(StorageFailure, match="an earlier write failed"):
+                store.write(appended("a", number))
+        assert file_bytes(tmp_path) == size_bytes and not store.mend()
+    assert store.mend()
+    store.write(appended("a", 2, value=LARGE + b"again"))
+    assert dict(store.scan("log", b"")) == {b"a001": LARGE, b"a002": LARGE + b"again"}
     store.close()
 
 

@@ -144,6 +144,8 @@ class ValueFileStore:
 
     def _in_files(self, writes: Sequence[Write]) -> tuple[list[Write], list[ValueFile]]:
         """The writes with places for the values that were appended to files, and these files, which are not synced."""
+        if self._store.write_failure is not None:
+            return list(writes), []  # it is refused below, and would only fill the disk
         apart: dict[bytes, list[int]] = {}
         for index, write in enumerate(writes):
             if write.__class__ is AppendedWrite and write.value is not None:
