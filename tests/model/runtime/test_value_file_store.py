@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_runtime.value_file_store import FOLDER, ValueFileStore
+from support.runtime.damaged_files import scratch_directory
 
 FROM_BYTES, FILE_BYTES = 8, 40
 KEYS = st.integers(0, 30)
@@ -24,10 +24,11 @@ VALUES = st.binary(min_size=1, max_size=20)
 class ValueFileStoreModel(RuleBasedStateMachine):
     @initialize()
     def open_first(self) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.ending = ExitStack()
+        self.folder = self.ending.enter_context(scratch_directory())
         self.opened_count = 0
         self.expected: dict[bytes, bytes] = {}
-        self.path = Path(self.folder.name) / "0"
+        self.path = self.folder / "0"
         self.open()
 
     def open(self) -> None:
@@ -79,7 +80,7 @@ class ValueFileStoreModel(RuleBasedStateMachine):
             rows = [(b"%s%04d" % (prefix.encode(), 9_000 + index), value) for index, value in enumerate(values)]
             self.store._values.append(prefix.encode(), rows)
         self.opened_count += 1
-        path = Path(self.folder.name) / str(self.opened_count)
+        path = self.folder / str(self.opened_count)
         shutil.copytree(self.path, path)
         self.store.close()
         self.path = path
@@ -88,7 +89,7 @@ class ValueFileStoreModel(RuleBasedStateMachine):
     @rule()
     def go_on_with_a_copy(self) -> None:
         self.opened_count += 1
-        path = Path(self.folder.name) / str(self.opened_count)
+        path = self.folder / str(self.opened_count)
         self.store.checkpoint(path)
         self.store.delete_range("log", b"a", b"c")  # what happens to the original leaves the copy alone
         self.store.close()
@@ -115,7 +116,7 @@ class ValueFileStoreModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
-            self.folder.cleanup()
+            self.ending.close()
 
 
 TestValueFileStore = ValueFileStoreModel.TestCase

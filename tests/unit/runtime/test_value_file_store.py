@@ -120,6 +120,17 @@ def test_a_value_that_is_not_after_all_others_is_a_row(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_value_that_looks_like_a_place_in_a_file_is_refused(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    value = Pointer(1, 0, 0, 0).encoded()
+    for kind in (Write, AppendedWrite):
+        with pytest.raises(ValueError, match="a value of log cannot be stored"):
+            store.write([*appended("a", 1), kind("log", b"a002", value)])
+    store.write([Write("other", b"k", value)])
+    assert store.get("other", b"k") == value and not numbers(store)
+    store.close()
+
+
 def test_a_file_ends_at_its_size_and_with_the_opening(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for number in range(25):

@@ -148,7 +148,11 @@ class ValueFileStore:
             return list(writes), []  # it is refused below, and would only fill the disk
         apart: dict[bytes, list[int]] = {}
         for index, write in enumerate(writes):
-            if write.__class__ is AppendedWrite and write.value is not None:
+            if write.family != self._family or write.value is None:
+                continue
+            if pointer_of(write.value) is not None:
+                raise ValueError(f"a value of {self._family} cannot be stored: it looks like a place in a file")
+            if write.__class__ is AppendedWrite:
                 apart.setdefault(self._values.prefix_of(write.key), []).append(index)
         rows = list(writes)
         files: list[ValueFile] = []

@@ -43,7 +43,7 @@ READ_RETRY_S = 10.0
 
 def with_value_files(store: KeyValueStore) -> KeyValueStore:
     """A leader's store on a disk keeps large batches in files; a store in memory stays as it is."""
-    from kshare_runtime.rocks_store import RocksStore
+    from kshare_runtime.rocks_store import RocksStore  # loaded with the first store, as by the system's environment
     from kshare_runtime.value_file_store import ValueFileStore
 
     if not isinstance(store, RocksStore):
