@@ -59,7 +59,7 @@ def pointer_of(row: bytes) -> Pointer | None:
 
 
 class ValueFile:
-    """A file that takes values. It stays open until it is ended and nobody holds it for a sync.
+    """A file that takes values. Its descriptors are closed once it is ended and no sync holds it.
 
     It is opened twice, since Linux tells each opening once that bytes could not be written: what one sync was told, a
     later one of the same opening is not.
