@@ -10,7 +10,7 @@ import pytest
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.connections.connection import REQUESTS_UNDER_WAY_LIMIT
 from kshare_gateway.connections.turns import REQUESTS_PER_TURN
-from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayClient, GatewayHarness, build, request_frame, run
 
@@ -115,6 +115,38 @@ def test_a_long_produce_is_carried_out_although_the_client_has_gone() -> None:
         client.lose()
         await asyncio.wait_for(stored.came.wait(), 5)
         stored.release.set()
+
+    run(scenario)
+
+
+def test_long_requests_are_dropped_once_their_client_has_sent_the_end_of_its_data() -> None:
+    """One under way stops at its next part, those behind it never start; a Produce among them is carried out."""
+    partitions = [{"partition_index": number, "committed_offset": 1} for number in range(4 * SLICE_ELEMENTS)]
+    values = {"group_id": "group", "topics": [{"name": "orders", "partitions": partitions}]}
+    commit = request_frame(ApiKey.OFFSET_COMMIT, 8, 1, build(ApiKey.OFFSET_COMMIT, 8, values))
+
+    async def scenario(harness: GatewayHarness) -> None:
+        client = harness.client()
+        produce = Stored(harness, 1)
+        produce.release.set()
+        commits = asyncio.Event()
+        go_on = asyncio.Event()
+
+        async def committed(request: Any, payload: memoryview) -> Any:
+            commits.set()
+            await go_on.wait()
+            results = [coordinator_pb2.OffsetCommitResponse.Result()] * len(request.offsets)
+            return coordinator_pb2.OffsetCommitResponse(results=results)
+
+        harness.catalog.answers["OffsetCommit"] = committed
+        client.connection.data_received(commit * 2 + produce_frame())
+        await asyncio.wait_for(commits.wait(), 5)
+        assert client.connection.eof_received(), "the Produce waits"
+        go_on.set()
+        await asyncio.wait_for(produce.came.wait(), 5)
+        await harness.settle()
+        assert client.transport.is_closed
+        assert len(harness.catalog.requests("OffsetCommit")) == 1
 
     run(scenario)
 

@@ -7,9 +7,11 @@ REQUESTS_UNDER_WAY_LIMIT bounds the others. The connection is not read beyond th
 its responses, or while the connection holds more than its part of the memory budget (`request_memory`).
 
 No connection monopolizes the event loop. Connections take turns to start requests (`turns`), and long requests are
-decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client
-that has disconnected are dropped: queued ones never start, running ones stop at their next slice. Only a Produce that
-was received whole is always carried out, because a client with acks = 0 may close its connection right after it.
+decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client that has disconnected are
+dropped: queued ones never start, running ones stop at their next slice. A client that has sent the end of its data may
+still read: short requests of it that wait are answered, long ones are dropped, since only an answer could tell whether
+anyone waits for it. A Produce that was received whole is always carried out, because a client with acks = 0 may close
+its connection right after it.
 
 A request that cannot be parsed, is longer than socket.request.max.bytes, or has an unknown API or version closes the
 connection with a log line, as in Kafka. ApiVersions of an unknown version is answered in version 0 with
@@ -467,9 +469,16 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.abort()
         return not self._is_closed
 
+    def _is_long_request_wanted(self) -> bool:
+        """`is_wanted` of a request of SLICED_REQUEST_BYTES or more: not after the end of the client's data."""
+        if self._is_ended and not self._is_closed and self._transport is not None:
+            self._is_closed = True
+            self._transport.abort()
+        return self.is_wanted()
+
     def _is_wanted(self, api_key: int) -> Callable[[], bool]:
-        """`is_wanted` of a request of the API."""
-        return _always if api_key == ApiKey.PRODUCE else self.is_wanted
+        """`_is_long_request_wanted` of a request of the API."""
+        return _always if api_key == ApiKey.PRODUCE else self._is_long_request_wanted
 
     def _new_slot(self, api_key: int, version: int, request_bytes: int) -> Slot:
         slot = Slot(api_key, version, request_bytes, self._environment.metrics.now())
@@ -613,7 +622,7 @@ class ClientConnection(asyncio.Protocol):
             return self._failed(header, context, request, error)
         joined = JoinedResponse(header.api_key)
         for part, _ in parts_of(header.api_key, request, self._environment.maximum_elements):
-            await self._environment.slices.next_slice(self.is_wanted)
+            await self._environment.slices.next_slice(self._is_long_request_wanted)
             response = self._failed(header, context, part, error)
             if response is None:
                 return None
