@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.value_file_store import FOLDER, ValueFileStore
+from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
 from support.runtime.damaged_files import scratch_directory
 
 FROM_BYTES, FILE_BYTES = 8, 40
@@ -32,7 +32,7 @@ class ValueFileStoreModel(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = ValueFileStore(
+        self.store = RocksValueFileStore(
             RocksStore(self.path), family="log", prefix_bytes=1, from_bytes=FROM_BYTES, file_bytes=FILE_BYTES
         )
 

@@ -14,8 +14,9 @@ from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import Ended
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.value_file_store import FOLDER, ValueFileStore
+from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
 from kshare_runtime.value_files import Pointer
+from kshare_runtime.value_folder import DiskFile
 from support.runtime.damaged_files import files_no_larger_than
 
 FROM_BYTES = 100
@@ -46,9 +47,9 @@ class HeldSync:
         ended(is_durable)
 
 
-def opened(path: Path, sync: Callable[[asyncio.AbstractEventLoop], HeldSync] | None = None) -> ValueFileStore:
+def opened(path: Path, sync: Callable[[asyncio.AbstractEventLoop], HeldSync] | None = None) -> RocksValueFileStore:
     more = {} if sync is None else {"new_sync": sync}
-    return ValueFileStore(
+    return RocksValueFileStore(
         RocksStore(path), family="log", prefix_bytes=1, from_bytes=FROM_BYTES, file_bytes=FILE_BYTES, **more
     )
 
@@ -71,7 +72,7 @@ def file_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in (path / FOLDER).rglob("*") if file.is_file())
 
 
-def numbers(store: ValueFileStore, prefix: str = "") -> list[int]:
+def numbers(store: RocksValueFileStore, prefix: str = "") -> list[int]:
     end = chr(ord(prefix) + 1).encode() if prefix else None
     return [int(key[1:]) for key, _ in store.scan("log", prefix.encode(), end)]
 
@@ -280,7 +281,8 @@ def test_a_sync_that_fails_fails_the_writes_of_its_file_and_no_other(tmp_path: P
                 appended(prefix, 1),
                 lambda failure, prefix=prefix: results.append((prefix, failure is None)),  # type: ignore[misc]
             )
-        file = store._staged[0].files[0]
+        file = store._staged[0].files[0].opened
+        assert isinstance(file, DiskFile)
         os.dup2(os.open("/dev/full", os.O_RDONLY), file.second_descriptor)  # it cannot be synced
         syncs[0].end(is_durable=False)
         syncs[0].end()

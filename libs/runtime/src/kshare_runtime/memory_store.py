@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kshare_core.errors import StorageFailure
+from kshare_runtime.memory_values import MemoryFolder, MemorySync
 from kshare_runtime.ports import Write
 
 
@@ -92,8 +93,14 @@ class _Content:
         self.undo.clear()
 
 
-DiskCopy = dict[str, dict[str, _Family]]
-"""By store and family."""
+@dataclass(slots=True)
+class DiskCopy:
+    """What a disk has; nothing is that of a new disk."""
+
+    stores: dict[str, dict[str, _Family]] = field(default_factory=dict)
+    """By store and family."""
+    folders: dict[str, MemoryFolder] = field(default_factory=dict)
+    """By store."""
 
 
 class DiskEvents:
@@ -123,6 +130,14 @@ class DiskEvents:
         """How many of the writes that were answered as failed, from the first, are found after a crash."""
         return 0
 
+    def bytes_kept(self, data: bytes) -> bytes:
+        """What a crash leaves of the bytes at the end of a file that were not synced."""
+        return b""
+
+    def removed_files_found(self, count: int) -> int:
+        """How many files are found after a crash that were removed before, in names that were not synced."""
+        return 0
+
 
 class MemoryDisk:
     """The disk of one node; the module's docstring has its failure modes."""
@@ -148,6 +163,8 @@ class MemoryDisk:
         """Whether writes are refused; begun writes have their place already."""
         self.holds_syncs = False
         """Whether begun writes stay as they are until `release_syncs`."""
+        self._folders: dict[str, MemoryFolder] = {}
+        self._syncs: list[MemorySync] = []
 
     def open_store(self, name: str) -> MemoryStore:
         """Opens the store with this name; StorageFailure while it is open."""
@@ -156,6 +173,15 @@ class MemoryDisk:
             raise StorageFailure(f"cannot open the store {name}: it is already open")
         content.opened_by = MemoryStore(name, self, content)
         return content.opened_by
+
+    def open_folder(self, name: str) -> MemoryFolder:
+        """The folder of value files beside the store with this name."""
+        return self._folders.setdefault(name, MemoryFolder(self))
+
+    def new_sync(self, name: str, loop: asyncio.AbstractEventLoop) -> MemorySync:
+        """Syncs the files of a folder; see `kshare_runtime.background_sync`."""
+        self._syncs.append(MemorySync(loop, self, self._folders[name]))
+        return self._syncs[-1]
 
     def fail_next_writes(self, count: int, message: str = "No space left on device") -> None:
         """The next `count` writes to any store of this disk raise MemoryDiskFailure and change nothing.
@@ -171,9 +197,8 @@ class MemoryDisk:
     @property
     def waiting_count(self) -> int:
         """The number of begun writes that are not durable, or whose callers do not know it."""
-        return sum(
-            content.opened_by.begun_count for content in self._contents.values() if content.opened_by is not None
-        )
+        stores = [content.opened_by for content in self._contents.values() if content.opened_by is not None]
+        return sum(store.begun_count for store in stores) + sum(sync.is_under_way for sync in self._syncs)
 
     def crash(self) -> None:
         """Crashes the node: its stores are closed without a sync, and unsynced writes are lost.
@@ -189,31 +214,40 @@ class MemoryDisk:
             if store is not None:
                 store.lose_process()
                 content.opened_by = None
+        self._syncs.clear()
+        for folder in self._folders.values():
+            folder.crash()
 
     def release_syncs(self) -> None:
         """Ends `holds_syncs`: begun writes become durable, or fail if a test asked for it."""
         self.holds_syncs = False
+        for sync in list(self._syncs):
+            sync.release()
         for content in self._contents.values():
             if content.opened_by is not None:
                 content.opened_by.finish_writes()
 
     def copy(self) -> DiskCopy:
         """A copy of the disk's content."""
-        return {
-            name: {family: found.copy() for family, found in content.families.items()}
-            for name, content in self._contents.items()
-        }
+        return DiskCopy(
+            {
+                name: {family: found.copy() for family, found in content.families.items()}
+                for name, content in self._contents.items()
+            },
+            {name: folder.copy_for(self) for name, folder in self._folders.items()},
+        )
 
     def put_back(self, copied: DiskCopy) -> None:
-        """Replaces the disk's content by a copy; an empty copy is a new disk. No store may be open."""
+        """Replaces the disk's content by a copy of it. No store may be open."""
         opened = [name for name, content in self._contents.items() if content.opened_by is not None]
         assert not opened, f"the stores {opened} are open"
         self._contents = {
             name: _Content(
                 {family: _Family(list(found.keys), dict(found.values)) for family, found in families.items()}
             )
-            for name, families in copied.items()
+            for name, families in copied.stores.items()
         }
+        self._folders = {name: folder.copy_for(self) for name, folder in copied.folders.items()}
 
     def sync(self) -> None:
         """Makes all writes so far durable; only an `unsynced` disk needs it."""
@@ -221,6 +255,8 @@ class MemoryDisk:
             if content.opened_by is not None:
                 content.opened_by.is_synced()
             content.undo.clear()
+        for folder in self._folders.values():
+            folder.sync()
 
     def take_failure(self, name: str) -> None:
         """Raises the failure that a test asked for, if one is left."""
@@ -232,6 +268,14 @@ class MemoryDisk:
             self.refused_count += 1
             raise MemoryDiskFailure(f"cannot write the store {name}: {self._failure_text}")
 
+    def refuses_write(self) -> bool:
+        """Whether a write to a file fails, as `take_failure` does for one to a store."""
+        try:
+            self.take_failure("values")
+        except StorageFailure:
+            return True
+        return False
+
     def sync_fails(self) -> bool:
         """Whether a sync fails because a test asked for it."""
         if not self._failing_syncs:
@@ -239,6 +283,26 @@ class MemoryDisk:
         self._failing_syncs -= 1
         self.refused_count += 1
         return True
+
+    # What value files ask
+
+    def write_begins(self) -> None:
+        self.events.write_begins()
+
+    def write_applied(self) -> None:
+        self.events.write_applied()
+
+    def process_waits(self) -> None:
+        self.events.process_waits()
+
+    def value_read(self, place: str, value: bytes) -> bytes:
+        return self.events.value_read("values", place.encode(), value)
+
+    def bytes_kept(self, data: bytes) -> bytes:
+        return self.events.bytes_kept(data) if data and not self.unsynced else b""
+
+    def removed_files_found(self, count: int) -> int:
+        return self.events.removed_files_found(count)
 
 
 class MemoryStore:

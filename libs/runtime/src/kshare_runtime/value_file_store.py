@@ -1,7 +1,7 @@
-"""A RocksStore whose large appended values lie in files (`value_files`); everything else is as in a RocksStore.
+"""A store whose large appended values lie in files (`value_files`); everything else is in the store below it.
 
 **Order.** A row that names a place in a file is written when the bytes there are durable, never before. So whatever a
-crash leaves, each row has its value, and RocksDB's write-ahead log alone says which writes there were. A write with
+crash leaves, each row has its value, and the store below alone says which writes there were. A write with
 values in files is therefore synced twice, one after the other; it is large enough for the second to be cheap beside the
 first. Writes that come meanwhile wait behind it, and are begun in their order.
 
@@ -14,25 +14,26 @@ durable first. Those who append read their newest values from memory, so that th
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import BackgroundSync, background_sync
-from kshare_runtime.ports import AppendedWrite, StoreFigures, Write
-from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.ports import AppendedWrite, KeyValueStore, MendableStore, Write
 from kshare_runtime.value_files import FILE_BYTES, ValueFile, ValueFiles, pointer_of
+from kshare_runtime.value_folder import ValueFolder
 
-FOLDER = "values"
-"""The folder of the files, in the store's directory."""
 FROM_BYTES = 256 * 1024
 """The appended values of one prefix that one write has to bring at least, to lie in a file: with 70 to 130 KB the two
 syncs took as long as RocksDB's one with the bytes twice, with 1 MB half as long."""
 Done = Callable[[StorageFailure | None], None]
+
+
+class StoreBelow(KeyValueStore, MendableStore, Protocol):
+    """The store that has the rows."""
 
 
 @dataclass(slots=True)
@@ -46,14 +47,15 @@ class _Staged:
 
 
 class ValueFileStore:
-    """A KeyValueStore over `store`. The values of `family` lie in files, one series for each `prefix_bytes` of the key.
+    """A KeyValueStore over `store`. Values of `family` lie in files of `folder`, one series for each `prefix_bytes`.
 
-    It owns `store`, and closes it. `new_sync` makes what syncs files beside an event loop. StorageFailure.
+    It owns both, and closes them. `new_sync` makes what syncs files beside an event loop. StorageFailure.
     """
 
     def __init__(
         self,
-        store: RocksStore,
+        store: StoreBelow,
+        folder: ValueFolder,
         *,
         family: str,
         prefix_bytes: int,
@@ -72,9 +74,14 @@ class ValueFileStore:
         """Those of their files that are left; the first is being synced."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sync: BackgroundSync | None = None
-        self._values = ValueFiles(store.path / FOLDER, prefix_bytes, file_bytes=file_bytes)
-        for prefix in self._values.prefixes():
-            self._keep(prefix)
+        self._folder_name = folder.name
+        try:
+            self._values = ValueFiles(folder, prefix_bytes, file_bytes=file_bytes)
+            for prefix in self._values.prefixes():
+                self._keep(prefix)
+        except StorageFailure:
+            store.close()
+            raise
 
     # Reading
 
@@ -182,13 +189,13 @@ class ValueFileStore:
         loop = asyncio.get_running_loop()
         if self._sync is None or self._loop is not loop:
             self._loop, self._sync = loop, self._new_sync(loop)
-        self._sync.begin(self._unsynced[0].descriptor, self._synced)
+        self._sync.begin(self._unsynced[0].opened.descriptor, self._synced)
 
     def _synced(self, is_durable: bool) -> None:
         file = self._unsynced.pop(0)
         if self._group and not is_durable:
             try:
-                os.fdatasync(file.second_descriptor)  # it may only have refused to be synced in that way
+                file.opened.sync(anew=True)  # it may only have refused to be synced in that way
             except OSError as error:
                 self._fail(file, error)
         if self._unsynced and self._group:
@@ -220,21 +227,22 @@ class ValueFileStore:
         self._group = list(self._staged)
         for file in dict.fromkeys(file for staged in self._group for file in staged.files):
             try:
-                os.fdatasync(file.second_descriptor)
+                file.opened.sync(anew=True)
             except OSError as error:
                 self._fail(file, error)
         self._begin_group()
 
     def _sync_now(self, file: ValueFile) -> None:
         try:
-            os.fdatasync(file.descriptor)
+            file.opened.sync()
         except OSError as error:
             raise self._fail(file, error) from error
 
     def _fail(self, file: ValueFile, error: OSError) -> StorageFailure:
         """Fails the staged writes that have values in a file which could not be synced."""
         self._values.end_file(file)
-        failure = StorageFailure(f"cannot write the store {self._store.path}: {error}")
+        failure = StorageFailure(f"cannot write the value files {self._folder_name}: {error}")
+        failure.__cause__ = error
         for staged in self._staged:
             if file in staged.files:
                 staged.failure = failure
@@ -243,21 +251,16 @@ class ValueFileStore:
     # The store as a whole
 
     @property
-    def path(self) -> Path:
-        """The store's directory."""
-        return self._store.path
+    def file_bytes(self) -> int:
+        """The bytes of all files."""
+        return self._values.size_bytes
+
+    def end_files(self) -> None:
+        """Nothing more is written to the files that there are."""
+        self._values.end_all()
 
     def families(self) -> list[str]:
         return self._store.families()
-
-    def damaged_families(self) -> Mapping[str, str]:
-        """See RocksStore."""
-        return self._store.damaged_families()
-
-    def figures(self) -> StoreFigures | None:
-        """See FiguredStore; the files count as tables."""
-        figures = self._store.figures()
-        return figures and figures._replace(table_bytes=figures.table_bytes + self._values.size_bytes)
 
     @property
     def write_failure(self) -> str | None:
@@ -269,21 +272,8 @@ class ValueFileStore:
         self._finish_staged()
         return self._store.mend()
 
-    def sync_confirmed(self) -> None:
-        """See RocksStore."""
-        self._store.sync_confirmed()
-
-    def checkpoint(self, directory: Path) -> None:
-        """See RocksStore."""
-        self.finish_writes()
-        self._store.checkpoint(directory)
-        try:
-            self._values.link_to(directory / FOLDER)
-        except OSError as error:
-            raise StorageFailure(f"cannot copy the store {self.path} to {directory}: {error}") from error
-
     def close(self) -> None:
-        """See RocksStore."""
+        """Makes what was begun durable, and closes the store below."""
         with suppress(StorageFailure):
             self._finish_staged()
         if self._sync is not None:

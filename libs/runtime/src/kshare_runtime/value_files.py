@@ -5,7 +5,7 @@ appended to a file once. All keys with the same first `prefix_bytes` bytes share
 do. A file holds values of ascending keys, and later files hold later keys. So a file whose successor begins at or below
 the first key that is left holds nothing any more, and is removed as a whole.
 
-    <directory>/<prefix>/<number>-<first key without the prefix>, prefix and key in hexadecimal
+    <prefix>/<number>-<first key without the prefix>, prefix and key in hexadecimal
 
 A file is written by one opening of the store only. What a crash leaves at its end belongs to no row; nothing reads it,
 and nothing is ever written behind it.
@@ -13,29 +13,30 @@ and nothing is ever written behind it.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from kshare_core.errors import StorageFailure
+from kshare_runtime.value_folder import OpenedFile, ValueFolder
 
 FILE_BYTES = 64 * 1024 * 1024
 """A file takes no more values from this size on. The space of removed values is given back in such pieces."""
-OPEN_FILES_LIMIT = 128
-"""Files that are open for reading, and as many for writing; those used longest ago are closed first."""
-BUFFERS_AT_ONCE = 512
-"""Values that one system call writes; Linux allows 1,024."""
+WRITTEN_FILES_LIMIT = 128
+"""Files that are open for writing; the one used longest ago is ended first."""
 
 _POINTER = struct.Struct(">BBHQQII")
 _MARK, _VERSION = 0xFF, 1
 POINTER_BYTES = _POINTER.size
+
+
+class DamagedValue(StorageFailure):
+    """A value whose file is missing, shorter or damaged where it lies."""
 
 
 class Pointer(NamedTuple):
@@ -59,22 +60,16 @@ def pointer_of(row: bytes) -> Pointer | None:
 
 
 class ValueFile:
-    """A file that takes values. Its descriptors are closed once it is ended and no sync holds it.
+    """A file that takes values. It is closed once it is ended and no sync holds it."""
 
-    It is opened twice, since Linux tells each opening once that bytes could not be written: what one sync was told, a
-    later one of the same opening is not.
-    """
+    __slots__ = ("_holders", "_is_ended", "length", "number", "opened", "prefix")
 
-    __slots__ = ("_holders", "_is_ended", "descriptor", "length", "number", "prefix", "second_descriptor")
-
-    def __init__(self, prefix: bytes, number: int, path: Path) -> None:
-        """Makes the file, whose name is not durable yet. OSError."""
+    def __init__(self, prefix: bytes, number: int, opened: OpenedFile) -> None:
         self.prefix = prefix
         self.number = number
+        self.opened = opened
         self.length = 0
         """The end of the last value."""
-        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self.second_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._holders = 0
         self._is_ended = False
 
@@ -92,8 +87,7 @@ class ValueFile:
 
     def _close_unused(self) -> None:
         if self._is_ended and self._holders == 0:
-            os.close(self.descriptor)
-            os.close(self.second_descriptor)
+            self.opened.close()
 
 
 @dataclass(slots=True)
@@ -106,30 +100,25 @@ class _OfPrefix:
 
 
 class ValueFiles:
-    """The files of one directory, which is made with the first of them. StorageFailure where the disk fails."""
+    """The files of one folder, which it owns. StorageFailure where the disk fails."""
 
-    def __init__(self, directory: Path, prefix_bytes: int, *, file_bytes: int = FILE_BYTES) -> None:
-        self._directory = directory
+    def __init__(self, folder: ValueFolder, prefix_bytes: int, *, file_bytes: int = FILE_BYTES) -> None:
+        self._folder = folder
         self._prefix_bytes = prefix_bytes
         self._file_bytes = file_bytes
         self._prefixes: dict[bytes, _OfPrefix] = {}
         self._written: OrderedDict[bytes, ValueFile] = OrderedDict()
-        self._read: OrderedDict[tuple[bytes, int], int] = OrderedDict()
         self._number = 0
         self._size_bytes = 0
         try:
             self._find_files()
         except (OSError, ValueError) as error:
-            raise StorageFailure(f"cannot open the value files {directory}: {error}") from error
+            raise StorageFailure(f"cannot open the value files {folder.name}: {error}") from error
 
     def _find_files(self) -> None:
-        if not self._directory.exists():
-            return
-        for folder in self._directory.iterdir():
-            paths = list(folder.iterdir())
-            self._size_bytes += sum(path.stat().st_size for path in paths)
-            names = sorted((path.name.partition("-") for path in paths), key=lambda parts: int(parts[0]))
-            prefix = bytes.fromhex(folder.name)
+        for prefix, sizes in self._folder.files().items():
+            self._size_bytes += sum(sizes.values())
+            names = sorted((name.partition("-") for name in sizes), key=lambda parts: int(parts[0]))
             first_keys = OrderedDict((int(number), prefix + bytes.fromhex(rest)) for number, _, rest in names)
             self._prefixes[prefix] = _OfPrefix(first_keys)
             self._number = max([self._number, *first_keys])
@@ -156,12 +145,12 @@ class ValueFiles:
         try:
             written = self._file_for(prefix, rows[0][0])
             try:
-                _write_all(written.descriptor, [value for _, value in rows], written.length)
+                written.opened.write([value for _, value in rows], written.length)
             except OSError:
-                os.ftruncate(written.descriptor, written.length)
+                written.opened.truncate(written.length)
                 raise
         except OSError as error:
-            raise StorageFailure(f"cannot write the value files {self._directory}: {error}") from error
+            raise StorageFailure(f"cannot write the value files {self._folder.name}: {error}") from error
         pointers = []
         for _, value in rows:
             pointers.append(Pointer(written.number, written.length, len(value), crc32c(value)))
@@ -176,23 +165,17 @@ class ValueFiles:
             self._written.move_to_end(prefix)
             return written
         self._end(prefix)
-        while len(self._written) >= OPEN_FILES_LIMIT:
+        while len(self._written) >= WRITTEN_FILES_LIMIT:
             self._end(next(iter(self._written)))
-        folder = self._directory / prefix.hex()
-        if prefix not in self._prefixes:
-            for path in (self._directory, folder):
-                with suppress(FileExistsError):
-                    path.mkdir()
-                    _sync_directory(path.parent)
-            self._prefixes[prefix] = _OfPrefix()
         self._number += 1
-        written = self._written[prefix] = ValueFile(prefix, self._number, self._path(prefix, self._number, key))
-        self._prefixes[prefix].first_keys[self._number] = key
-        _sync_directory(folder)
+        number = self._number
+        opened = self._folder.create(prefix, self._name(number, key))
+        written = self._written[prefix] = ValueFile(prefix, number, opened)
+        self._prefixes.setdefault(prefix, _OfPrefix()).first_keys[number] = key
         return written
 
-    def _path(self, prefix: bytes, number: int, first_key: bytes) -> Path:
-        return self._directory / prefix.hex() / f"{number:010}-{first_key[self._prefix_bytes :].hex()}"
+    def _name(self, number: int, first_key: bytes) -> str:
+        return f"{number:010}-{first_key[self._prefix_bytes :].hex()}"
 
     def _end(self, prefix: bytes) -> None:
         written = self._written.pop(prefix, None)
@@ -215,42 +198,22 @@ class ValueFiles:
         self._prefixes[prefix].last_key = last_key
 
     def read(self, prefix: bytes, pointer: Pointer) -> bytes:
-        """The value at a pointer; StorageFailure where the file is missing, shorter or damaged there."""
-        try:
-            descriptor = self._open_for_reading(prefix, pointer.number)
-            data = os.pread(descriptor, pointer.length, pointer.position)
-            while len(data) < pointer.length:  # a signal, or more than the kernel reads at once
-                more = os.pread(descriptor, pointer.length - len(data), pointer.position + len(data))
-                if not more:
-                    raise StorageFailure(
-                        f"value file {pointer.number} of {self._directory / prefix.hex()} ends before byte "
-                        f"{pointer.position + pointer.length}, which a row needs"
-                    )
-                data += more
-        except OSError as error:
-            raise StorageFailure(f"cannot read the value files {self._directory}: {error}") from error
-        if crc32c(data) != pointer.crc:
-            place = f"value file {pointer.number} of {self._directory / prefix.hex()}"
-            raise StorageFailure(
-                f"{place} is damaged between byte {pointer.position} and {pointer.position + pointer.length}"
-            )
-        return data
-
-    def _open_for_reading(self, prefix: bytes, number: int) -> int:
-        place = (prefix, number)
-        descriptor = self._read.get(place)
-        if descriptor is not None:
-            self._read.move_to_end(place)
-            return descriptor
+        """The value at a pointer; DamagedValue, or StorageFailure where the disk fails."""
+        place = f"value file {pointer.number} of {self._folder.name}/{prefix.hex()}"
         found = self._prefixes.get(prefix)
-        if found is None or number not in found.first_keys:
-            raise StorageFailure(f"value file {number} of {self._directory / prefix.hex()} is missing")
-        descriptor = os.open(self._path(prefix, number, found.first_keys[number]), os.O_RDONLY | os.O_CLOEXEC)
-        self._read[place] = descriptor
-        if len(self._read) > OPEN_FILES_LIMIT:
-            _, oldest = self._read.popitem(last=False)
-            os.close(oldest)
-        return descriptor
+        first_key = None if found is None else found.first_keys.get(pointer.number)
+        if first_key is None:
+            raise DamagedValue(f"{place} is missing")
+        end = pointer.position + pointer.length
+        try:
+            data = self._folder.read(prefix, self._name(pointer.number, first_key), pointer.position, pointer.length)
+        except OSError as error:
+            raise StorageFailure(f"cannot read {place}: {error}") from error
+        if len(data) < pointer.length:
+            raise DamagedValue(f"{place} ends before byte {end}, which a row needs")
+        if crc32c(data) != pointer.crc:
+            raise DamagedValue(f"{place} is damaged between byte {pointer.position} and {end}")
+        return data
 
     def keep(self, prefix: bytes, first_key: bytes | None, last_key: bytes | None) -> None:
         """Removes the files that hold no value of the rows that are left, from the first to the last key.
@@ -272,36 +235,15 @@ class ValueFiles:
         if not found.first_keys:
             del self._prefixes[prefix]
             with suppress(OSError):
-                (self._directory / prefix.hex()).rmdir()
+                self._folder.remove_prefix(prefix)
 
     def _remove(self, prefix: bytes, number: int) -> None:
         found = self._prefixes[prefix]
-        path = self._path(prefix, number, found.first_keys[number])
         try:
-            self._size_bytes -= path.stat().st_size
-            path.unlink()
-        except FileNotFoundError:
-            pass
+            self._size_bytes -= self._folder.remove(prefix, self._name(number, found.first_keys[number]))
         except OSError:
             return
         del found.first_keys[number]
-        descriptor = self._read.pop((prefix, number), None)
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def link_to(self, directory: Path) -> None:
-        """Links all files into another directory of the same file system; nothing more is written to them. OSError."""
-        self.end_all()
-        for prefix, found in self._prefixes.items():
-            folder = directory / prefix.hex()
-            folder.mkdir(parents=True)
-            for number, first_key in found.first_keys.items():
-                path = self._path(prefix, number, first_key)
-                os.link(path, folder / path.name)
-            _sync_directory(folder)
-        if self._prefixes:
-            _sync_directory(directory)
-            _sync_directory(directory.parent)
 
     @property
     def size_bytes(self) -> int:
@@ -310,28 +252,4 @@ class ValueFiles:
 
     def close(self) -> None:
         self.end_all()
-        for descriptor in self._read.values():
-            os.close(descriptor)
-        self._read.clear()
-
-
-def _write_all(descriptor: int, values: Sequence[bytes], position: int) -> None:
-    """Writes the values one after the other. OSError."""
-    for start in range(0, len(values), BUFFERS_AT_ONCE):
-        buffers = list(values[start : start + BUFFERS_AT_ONCE])
-        left = sum(map(len, buffers))
-        count = os.pwritev(descriptor, buffers, position)
-        if count < left:  # a disk that becomes full, or more than the kernel takes at once
-            rest = memoryview(b"".join(buffers))[count:]
-            while rest:
-                taken = os.pwrite(descriptor, rest, position + left - len(rest))
-                rest = rest[taken:]
-        position += left
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        self._folder.close()

@@ -11,7 +11,8 @@ from kshare_leader.engine.embedded import with_value_files
 from kshare_leader.log import keys
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.value_file_store import FOLDER, FROM_BYTES, ValueFileStore
+from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
+from kshare_runtime.value_file_store import FROM_BYTES
 from support.leader.log.leader_logs import KEY, open_logs, topic
 from support.wire.record_building import build_batch
 
@@ -54,5 +55,5 @@ def test_a_store_in_memory_has_no_files(tmp_path: Path) -> None:
     store = MemoryDisk().open_store("leader")
     assert with_value_files(store) is store
     on_disk = with_value_files(RocksStore(tmp_path))
-    assert isinstance(on_disk, ValueFileStore) and on_disk.families() == [] and keys.LOG not in on_disk.families()
+    assert isinstance(on_disk, RocksValueFileStore) and on_disk.families() == [] and keys.LOG not in on_disk.families()
     on_disk.close()

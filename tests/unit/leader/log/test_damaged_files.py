@@ -23,7 +23,7 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.value_file_store import FOLDER, ValueFileStore
+from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
 from kshare_wire.record_reading import open_records
 from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic
 from support.runtime.damaged_files import written_bytes
@@ -59,12 +59,12 @@ def all_values(log: PartitionLog) -> list[bytes | None]:
     return found
 
 
-def opened(path: Path, batches_in_files: bool) -> RocksStore | ValueFileStore:
+def opened(path: Path, batches_in_files: bool) -> RocksStore | RocksValueFileStore:
     store = RocksStore(path)
     if not batches_in_files:
         return store
     prefix_bytes = keys.PARTITION_PREFIX_BYTES
-    return ValueFileStore(store, family=keys.LOG, prefix_bytes=prefix_bytes, from_bytes=1, file_bytes=FILE_BYTES)
+    return RocksValueFileStore(store, family=keys.LOG, prefix_bytes=prefix_bytes, from_bytes=1, file_bytes=FILE_BYTES)
 
 
 @pytest.fixture(scope="module")

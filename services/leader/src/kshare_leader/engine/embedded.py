@@ -44,11 +44,11 @@ READ_RETRY_S = 10.0
 def with_value_files(store: KeyValueStore) -> KeyValueStore:
     """A leader's store on a disk keeps large batches in files; a store in memory stays as it is."""
     from kshare_runtime.rocks_store import RocksStore  # loaded with the first store, as by the system's environment
-    from kshare_runtime.value_file_store import ValueFileStore
+    from kshare_runtime.rocks_value_files import RocksValueFileStore
 
     if not isinstance(store, RocksStore):
         return store
-    return ValueFileStore(store, family=keys.LOG, prefix_bytes=keys.PARTITION_PREFIX_BYTES)
+    return RocksValueFileStore(store, family=keys.LOG, prefix_bytes=keys.PARTITION_PREFIX_BYTES)
 
 
 def checksummed(store: KeyValueStore) -> ChecksummedRows:

@@ -1,0 +1,72 @@
+"""A RocksStore whose large appended values lie in files beside it (`value_file_store`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kshare_core.errors import StorageFailure
+from kshare_runtime.background_sync import BackgroundSync, background_sync
+from kshare_runtime.ports import StoreFigures
+from kshare_runtime.rocks_store import RocksStore
+from kshare_runtime.value_file_store import FROM_BYTES, ValueFileStore
+from kshare_runtime.value_files import FILE_BYTES
+from kshare_runtime.value_folder import DiskFolder
+
+FOLDER = "values"
+"""The folder of the files, in the store's directory."""
+
+
+class RocksValueFileStore(ValueFileStore):
+    """See ValueFileStore; what a RocksStore can do besides, it can do too."""
+
+    def __init__(
+        self,
+        store: RocksStore,
+        *,
+        family: str,
+        prefix_bytes: int,
+        from_bytes: int = FROM_BYTES,
+        file_bytes: int = FILE_BYTES,
+        new_sync: Callable[[asyncio.AbstractEventLoop], BackgroundSync] = background_sync,
+    ) -> None:
+        self._rocks = store
+        self._folder = DiskFolder(store.path / FOLDER)
+        super().__init__(
+            store,
+            self._folder,
+            family=family,
+            prefix_bytes=prefix_bytes,
+            from_bytes=from_bytes,
+            file_bytes=file_bytes,
+            new_sync=new_sync,
+        )
+
+    @property
+    def path(self) -> Path:
+        """The store's directory."""
+        return self._rocks.path
+
+    def damaged_families(self) -> Mapping[str, str]:
+        """See RocksStore."""
+        return self._rocks.damaged_families()
+
+    def figures(self) -> StoreFigures | None:
+        """See FiguredStore; the files count as tables."""
+        figures = self._rocks.figures()
+        return figures and figures._replace(table_bytes=figures.table_bytes + self.file_bytes)
+
+    def sync_confirmed(self) -> None:
+        """See RocksStore."""
+        self._rocks.sync_confirmed()
+
+    def checkpoint(self, directory: Path) -> None:
+        """See RocksStore."""
+        self.finish_writes()
+        self._rocks.checkpoint(directory)
+        self.end_files()
+        try:
+            self._folder.link_to(directory / FOLDER)
+        except OSError as error:
+            raise StorageFailure(f"cannot copy the store {self.path} to {directory}: {error}") from error

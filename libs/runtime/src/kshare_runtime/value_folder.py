@@ -1,0 +1,195 @@
+"""The directory of value files: what `value_files` needs of a file system, and a directory on a disk.
+
+<directory>/<prefix>/<name>, the prefix in hexadecimal
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+OPEN_FILES_LIMIT = 128
+"""Files that are open for reading; the one used longest ago is closed first."""
+BUFFERS_AT_ONCE = 512
+"""Values that one system call writes; Linux allows 1,024."""
+
+
+class OpenedFile(Protocol):
+    """A new file, open for writing. Every method raises OSError where the disk fails."""
+
+    @property
+    def descriptor(self) -> int:
+        """For `BackgroundSync.begin`."""
+        ...
+
+    def write(self, values: Sequence[bytes], position: int) -> None:
+        """Writes the values one after the other, from `position`; after a failure some bytes may be there."""
+        ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def sync(self, *, anew: bool = False) -> None:
+        """Returns when all bytes written before are durable.
+
+        With `anew` by another opening of the file: Linux tells each opening once that bytes could not be written, so
+        what one sync was told, a later one of the same opening is not.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class ValueFolder(Protocol):
+    """A directory that has a folder for each prefix. Every method raises OSError where the disk fails."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        ...
+
+    def files(self) -> dict[bytes, dict[str, int]]:
+        """The size in bytes of each file, by prefix and name."""
+        ...
+
+    def create(self, prefix: bytes, name: str) -> OpenedFile:
+        """A new file, whose name is durable."""
+        ...
+
+    def read(self, prefix: bytes, name: str, position: int, length: int) -> bytes:
+        """Fewer bytes where the file ends before."""
+        ...
+
+    def remove(self, prefix: bytes, name: str) -> int:
+        """Removes a file; its size in bytes, 0 where it was missing. After a crash it may be there again."""
+        ...
+
+    def remove_prefix(self, prefix: bytes) -> None:
+        """Removes the folder of a prefix that has no file."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DiskFile:
+    """An OpenedFile of a DiskFolder."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self.second_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write(self, values: Sequence[bytes], position: int) -> None:
+        for start in range(0, len(values), BUFFERS_AT_ONCE):
+            buffers = list(values[start : start + BUFFERS_AT_ONCE])
+            left = sum(map(len, buffers))
+            count = os.pwritev(self.descriptor, buffers, position)
+            if count < left:  # a disk that becomes full, or more than the kernel takes at once
+                rest = memoryview(b"".join(buffers))[count:]
+                while rest:
+                    taken = os.pwrite(self.descriptor, rest, position + left - len(rest))
+                    rest = rest[taken:]
+            position += left
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self.descriptor, length)
+
+    def sync(self, *, anew: bool = False) -> None:
+        os.fdatasync(self.second_descriptor if anew else self.descriptor)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        os.close(self.second_descriptor)
+
+
+class DiskFolder:
+    """A ValueFolder on a disk; its directory is made with the first file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._opened: OrderedDict[Path, int] = OrderedDict()
+        """Descriptors for reading; the one used last is the last."""
+
+    @property
+    def name(self) -> str:
+        return str(self._directory)
+
+    def files(self) -> dict[bytes, dict[str, int]]:
+        if not self._directory.exists():
+            return {}
+        return {
+            bytes.fromhex(folder.name): {path.name: path.stat().st_size for path in folder.iterdir()}
+            for folder in self._directory.iterdir()
+        }
+
+    def create(self, prefix: bytes, name: str) -> DiskFile:
+        folder = self._directory / prefix.hex()
+        for path in (self._directory, folder):
+            with suppress(FileExistsError):
+                path.mkdir()
+                _sync_directory(path.parent)
+        file = DiskFile(folder / name)
+        _sync_directory(folder)
+        return file
+
+    def read(self, prefix: bytes, name: str, position: int, length: int) -> bytes:
+        descriptor = self._open_for_reading(self._directory / prefix.hex() / name)
+        data = os.pread(descriptor, length, position)
+        while len(data) < length:  # a signal, or more than the kernel reads at once
+            more = os.pread(descriptor, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def _open_for_reading(self, path: Path) -> int:
+        descriptor = self._opened.get(path)
+        if descriptor is not None:
+            self._opened.move_to_end(path)
+            return descriptor
+        descriptor = self._opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if len(self._opened) > OPEN_FILES_LIMIT:
+            os.close(self._opened.popitem(last=False)[1])
+        return descriptor
+
+    def remove(self, prefix: bytes, name: str) -> int:
+        path = self._directory / prefix.hex() / name
+        size_bytes = 0
+        with suppress(FileNotFoundError):
+            size_bytes = path.stat().st_size
+            path.unlink()
+        descriptor = self._opened.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        return size_bytes
+
+    def remove_prefix(self, prefix: bytes) -> None:
+        (self._directory / prefix.hex()).rmdir()
+
+    def link_to(self, directory: Path) -> None:
+        """Links all files into another directory of the same file system, durably. OSError."""
+        files = self.files()
+        for prefix, names in files.items():
+            folder = directory / prefix.hex()
+            folder.mkdir(parents=True)
+            for name in names:
+                os.link(self._directory / prefix.hex() / name, folder / name)
+            _sync_directory(folder)
+        if files:
+            _sync_directory(directory)
+            _sync_directory(directory.parent)
+
+    def close(self) -> None:
+        for descriptor in self._opened.values():
+            os.close(descriptor)
+        self._opened.clear()
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
