@@ -44,12 +44,12 @@ def test_older_rows_have_no_histories() -> None:
 
 
 def rows_of_stores(copies: list[DiskCopy], family: str) -> list[bytes]:
-    return [key for copy in copies for store in copy.values() if family in store for key in store[family].keys]
+    return [key for copy in copies for store in copy.stores.values() if family in store for key in store[family].keys]
 
 
 def sizes_of_states(copies: list[DiskCopy]) -> int:
     """Bytes of all states at share coordinators."""
-    families = [item for copy in copies for store in copy.values() for item in store.items()]
+    families = [item for copy in copies for store in copy.stores.values() for item in store.items()]
     return sum(
         len(value) for name, family in families if name.startswith(FAMILY_PREFIX) for value in family.values.values()
     )

@@ -33,6 +33,7 @@ from support.metadata.faulty_etcd import FaultyEtcd
 from support.metadata.memory_etcd import MemoryEtcd
 from support.simulation.activities.older_versions import OlderNetwork
 from support.simulation.connections import ClientListeners
+from support.simulation.disks.batch_files import drawn_sizes
 from support.simulation.history import History
 from support.simulation.hosts import BuildNode, HostClock, Node, SimulatedHost
 from support.simulation.kafka_clients.session import ClusterClient
@@ -69,6 +70,8 @@ class Shape:
     gateways: int = 1
     clocks_differ: bool = False
     """Whether the dates of hosts are wrong from the start, and their monotonic clocks began at different times."""
+    has_batch_files: bool = False
+    """Whether batches lie in files beside the leaders' stores."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def host_names(self) -> list[str]:
@@ -172,6 +175,7 @@ class Cluster:
     def _host(self, name: str) -> SimulatedHost:
         role, _, number = name.rpartition("-")
         draw = random.Random(f"{self.seed}/{name}/clock")
+        has_files = self.shape.has_batch_files and role == "leader"
         return SimulatedHost(
             name,
             seed=self.seed,
@@ -181,6 +185,7 @@ class Cluster:
             on_started=self._open_door if role == "gateway" else lambda host: None,
             unsynced_disk=role in self._mutation.unsynced_roles,
             has_disk=self.shape.engine == EMBEDDED and not self._is_in_etcd(role),
+            batch_files=drawn_sizes(random.Random(f"{self.seed}/{name}/files")) if has_files else None,
             clock=HostClock.that_differs(self.loop, draw) if self.shape.clocks_differ else None,
         )
 

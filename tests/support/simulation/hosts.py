@@ -12,6 +12,7 @@ from kshare_rpc.network import Network
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment, KeyValueStore
 from support.simulation.connections import ClientListeners
+from support.simulation.disks.batch_files import FileSizes, opener
 from support.simulation.disks.host_disk import HostDisk
 from support.simulation.loop import HostDied, Incarnation, MonotonicClock, VirtualLoop
 from support.simulation.network import SimulatedFabric, SimulatedNetwork, in_no_host
@@ -83,6 +84,7 @@ class SimulatedHost:
         on_started: Callable[[SimulatedHost], None] = lambda host: None,
         unsynced_disk: bool = False,
         has_disk: bool = True,
+        batch_files: FileSizes | None = None,
         clock: HostClock | None = None,
     ) -> None:
         self.name = name
@@ -99,6 +101,7 @@ class SimulatedHost:
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
         self._has_disk = has_disk
+        self._batch_files = batch_files
         self._seed = seed
         self.build = build
         self._on_started = on_started
@@ -141,7 +144,7 @@ class SimulatedHost:
         environment = Environment(
             clock=self.clock,
             random=random.Random(f"{self._seed}/{self.name}/{incarnation.number}"),
-            open_store=self.disk.open_store if self._has_disk else self._refuse_store,
+            open_store=self._open_store if self._has_disk else self._refuse_store,
         )
         self.node = self.build(environment, SimulatedNetwork(self.fabric, incarnation), self)
         try:
@@ -153,6 +156,9 @@ class SimulatedHost:
             return
         self.fabric.note(f"{incarnation} is up")
         self._on_started(self)
+
+    def _open_store(self, name: str) -> KeyValueStore:
+        return self.disk.open_store(name) if self._batch_files is None else opener(self.disk, self._batch_files)(name)
 
     def _refuse_store(self, name: str) -> KeyValueStore:
         raise AssertionError(f"{self.name} has no disk, and its node opened store {name}")

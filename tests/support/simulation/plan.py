@@ -73,7 +73,7 @@ class Plan:
             f"dead letters: {', '.join(self.dead_letter_groups) or 'none'}; "
             f"{'records are deleted; ' * self.deletes_records}{'little is retained; ' * self.retains_little}"
             f"also {', '.join(self.activities) or 'nothing'}; often {self.often or 'nothing'}; "
-            f"batches {self.batch_spread_s} s apart; "
+            f"batches {self.batch_spread_s} s apart{', in files' * shape.has_batch_files}; "
             f"{self.fault_count} faults in {self.fault_seconds:.0f} s; "
             f"without the features {', '.join(self.features_off) or 'none'}; "
             f"without the faults {', '.join(self.fault_kinds_off) or 'none'}"

@@ -34,6 +34,7 @@ from support.simulation.loop import Deadlock, Incarnation, LimitReached, Virtual
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
 from support.simulation.plan import STALLS, Plan, dead_letter_topic
+from support.simulation.rules.batch_files import batches_are_there
 from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
@@ -151,6 +152,8 @@ class SeedRun:
         violations.extend(account.late)
         violations.extend(Violation("a bug came to light", text) for text in self.cluster.problems()[:5])
         violations.extend(self.check_confirmations())
+        disks = {name: host.disk for name, host in self.cluster.hosts.items()}
+        violations.extend(islice(batches_are_there(disks), VIOLATIONS_SHOWN))
         violations.extend(islice(journals_are_written_once(self.cluster.etcd.replaced), VIOLATIONS_SHOWN))
         if account.logs:
             expectations = Expectations(

@@ -125,6 +125,8 @@ BATCH_SPREADS_S = (0.0, 0.0, 0.05, 0.5)
 
 Not so on the kafka engine: a broker that has just become the leader takes any sequence of a new producer.
 """
+BATCH_FILES_SHARE = 0.5
+"""How many seeds have batches in files beside the leaders' stores; the others have them as rows."""
 OFTEN = 5
 """So many times as often does a behaviour occur that its plan has often."""
 
@@ -164,6 +166,9 @@ def draw_swarm_plan(seed: int, engine: str) -> Plan:
     for feature in without:
         plan = feature.without(plan)
     features_off = tuple(feature.name for feature in without)
+    if engine == EMBEDDED:
+        has_files = random.Random(f"{seed}/batch files").random() < BATCH_FILES_SHARE
+        plan = replace(plan, shape=replace(plan.shape, has_batch_files=has_files))
     return replace(
         plan,
         often=_draw_often(seed, features_off),

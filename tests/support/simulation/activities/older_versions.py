@@ -109,9 +109,9 @@ class _OlderChannel:
         await self._channel.close()
 
 
-def with_older_rows(stores: DiskCopy) -> DiskCopy:
-    """A disk as the older version leaves it."""
-    for families in stores.values():
+def with_older_rows(disk: DiskCopy) -> DiskCopy:
+    """A disk as the older version leaves it; but for large batches in files, which it did not have."""
+    for families in disk.stores.values():
         for name, family in families.items():
             for key in list(family.keys):
                 value = checksummed_rows.unsealed(name, key, family.values[key])
@@ -122,7 +122,7 @@ def with_older_rows(stores: DiskCopy) -> DiskCopy:
                     family.put(key, _older_dead_letters(value))
                 elif name.startswith(FAMILY_PREFIX):
                     family.put(key, _older_state(name, key, value))
-    return stores
+    return disk
 
 
 def _older_dead_letters(value: bytes) -> bytes:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.node import LeaderNode
@@ -25,6 +25,7 @@ from kshare_rpc.generated.methods import (
     MOVE_PARTITIONS,
 )
 from kshare_rpc.network import CallFailed, Method
+from kshare_runtime.ports import KeyValueStore
 from support.simulation.activities.older_versions import with_older_rows
 from support.simulation.cluster import OPERATOR, RPC_PORT, Cluster
 from support.simulation.history import FaultEvent
@@ -42,6 +43,8 @@ SCALED_ROLES = ("share-coordinator", "leader", "gateway")
 MOST_OF_A_ROLE = 4
 REFUSALS_BEFORE_RESTARTS = 20
 """Of draining a node, a second apart: more than restarts and leases of other nodes take."""
+STANDSTILLS_BEFORE_RESTARTS = 60
+"""Answers with the same number of partitions left, a second apart: more than moves take beside faults."""
 
 
 class Operator:
@@ -119,18 +122,12 @@ class Operator:
             store = node._engine.store if isinstance(node, LeaderNode) and node._engine is not None else None
             if store is None:
                 return f"{name} is not up"
-            if (mark := next(store.scan(keys.META, MARK, MARK + b"\xff"), None)) is not None:
-                return f"{name} has the mark {mark!r}"
-            for topic in topics:
-                for partition in topic.partitions:
-                    prefix = keys.partition_prefix(TopicPartition(topic.topic_id, partition.partition))
-                    found = [
-                        family
-                        for family in keys.PARTITION_FAMILIES
-                        if next(store.scan(family, prefix, keys.after_prefix(prefix)), None) is not None
-                    ]
-                    if found and partition.leader_node_id != number_of(name):
-                        return f"{name} has rows of {topic.name}:{partition.partition} in {found}"
+            try:
+                problem = _misplaced_in(store, number_of(name), topics)
+            except StorageFailure as failure:
+                problem = f"cannot be read: {failure}"
+            if problem is not None:
+                return f"{name} {problem}"
         return None
 
     # Nodes that come and go
@@ -164,18 +161,20 @@ class Operator:
 
     async def _drain(self, name: str) -> None:
         """Returns when the node has no partition left."""
-        refusals = 0
+        refusals, stood_still, before = 0, 0, None
         while (left := await self._drained(name)) != 0:
             self._note("drained", (name,), f"{left} left")
             await asyncio.sleep(1.0)
             refusals = refusals + 1 if left is None else 0
-            if refusals == REFUSALS_BEFORE_RESTARTS:
-                refusals = 0
+            stood_still = stood_still + 1 if left == before else 0
+            before = left
+            if refusals == REFUSALS_BEFORE_RESTARTS or stood_still == STANDSTILLS_BEFORE_RESTARTS:
+                refusals = stood_still = 0
                 await self._restart_others(name)
 
     async def _restart_others(self, name: str) -> None:
         """A node whose disk failed has asked to be drained, and takes nothing until it was restarted: it may be the
-        only other one."""
+        only other one, or have become it since the drain began."""
         for other, host in list(self._cluster.hosts.items()):
             if other != name and other.rpartition("-")[0] == name.rpartition("-")[0]:
                 self._note("restart", (other,))
@@ -218,6 +217,23 @@ class Operator:
             if not host.running and name in self._cluster.hosts:  # it may have left meanwhile
                 host.disk.put_back(with_older_rows(host.disk.copy()))
                 host.start()
+
+
+def _misplaced_in(store: KeyValueStore, node_id: int, topics: Sequence[pb.Topic]) -> str | None:
+    """What the store of a leader has and should not have. StorageFailure."""
+    if (mark := next(store.scan(keys.META, MARK, MARK + b"\xff"), None)) is not None:
+        return f"has the mark {mark!r}"
+    for topic in topics:
+        for partition in topic.partitions:
+            prefix = keys.partition_prefix(TopicPartition(topic.topic_id, partition.partition))
+            found = [
+                family
+                for family in keys.PARTITION_FAMILIES
+                if next(store.scan(family, prefix, keys.after_prefix(prefix)), None) is not None
+            ]
+            if found and partition.leader_node_id != node_id:
+                return f"has rows of {topic.name}:{partition.partition} in {found}"
+    return None
 
 
 def number_of(host: str) -> int:

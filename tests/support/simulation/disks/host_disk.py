@@ -132,6 +132,14 @@ class HostDisk(DiskEvents):
         self.found_count += found
         return found
 
+    def bytes_kept(self, data: bytes) -> bytes:
+        """All of them, some from the first, none, or a block that the file system has and never wrote."""
+        kept = self._random.choice((0, len(data), self._random.randint(0, len(data))))
+        return bytes(kept) if self._random.random() < 0.25 else data[:kept]
+
+    def removed_files_found(self, count: int) -> int:
+        return self._random.randint(0, count)
+
     # Where the host dies
 
     def die_at_write(self, writes: int) -> None:

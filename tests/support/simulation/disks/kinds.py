@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from kshare_runtime.memory_store import DiskCopy
 from support.simulation.cluster import EMBEDDED
 from support.simulation.disks.host_disk import HostDisk
 from support.simulation.fault_kinds.acting import each_disk, each_host, of_disks, of_hosts
@@ -122,7 +123,7 @@ async def _restart(injector: FaultInjector, fault: Fault) -> None:
 @each_host
 def _lose_disk(host: SimulatedHost, fault: Fault) -> None:
     host.crash()
-    host.disk.put_back({})
+    host.disk.put_back(DiskCopy())
 
 
 async def _copy_disk(injector: FaultInjector, fault: Fault) -> None:

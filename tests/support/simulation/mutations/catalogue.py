@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from support.simulation.mutations import (
     acknowledgements,
+    batch_files,
     consumer_groups,
     dead_letters,
     delivery_limits,
@@ -40,6 +41,7 @@ PLANTED: Mapping[str, Sequence[PlantedBug]] = {
     "share-partition state": share_state.PLANTED,
     "start offsets": start_offsets.PLANTED,
     "durability": durability.PLANTED,
+    "batches in files": batch_files.PLANTED,
     "idempotent producers": producers.PLANTED,
     "ownership in etcd": etcd_ownership.PLANTED,
     "fenced logs": fenced_logs.PLANTED,

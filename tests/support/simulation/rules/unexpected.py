@@ -1,6 +1,6 @@
 """Log lines at level ERROR, and exceptions that end calls: expected only where the simulated disk failed.
 
-A StorageFailure is expected where a `MemoryDiskFailure` is in its chain of causes, that is where the disk really
+A StorageFailure is expected where a `MemoryDiskFailure` or `MemoryDiskError` is in its chain of causes: the disk really
 refused that very read or write; where a checksum was wrong, and the disk really returned wrong bits; and in a host that
 is stopping, whose stores are being closed. A host without a disk stores in an existing cluster: there each
 StorageFailure is expected, because the network and the brokers fail, and so is NOT_COORDINATOR, from one that lost its
@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from kshare_core.errors import CorruptRecords, ErrorCode, KafkaError, StorageFailure
 from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.memory_store import MemoryDiskFailure
+from kshare_runtime.memory_values import MemoryDiskError
+from kshare_runtime.value_files import DamagedValue
 from support.simulation.loop import Incarnation, current_incarnation
 
 LOGGERS = ("kshare", "asyncio")
@@ -42,9 +44,9 @@ def is_expected(error: BaseException | None, incarnation: Incarnation | None) ->
         return True
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, MemoryDiskFailure):
+        if isinstance(cause, MemoryDiskFailure | MemoryDiskError):
             return True
-        if isinstance(cause, CorruptRow | CorruptRecords):
+        if isinstance(cause, CorruptRow | CorruptRecords | DamagedValue):
             return incarnation is not None and incarnation.has_read_damage
         cause = cause.__cause__
     return False

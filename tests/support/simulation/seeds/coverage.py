@@ -8,7 +8,7 @@ met by every larger run (`ENOUGH_SEEDS`); a feature or a fault that stopped doin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -32,6 +32,9 @@ from kshare_leader.machine.transitions import (
     Event,
     next_state,
 )
+from kshare_runtime.memory_values import MemoryFile, MemoryFolder
+from kshare_runtime.value_file_store import ValueFileStore
+from kshare_runtime.value_files import DamagedValue, Pointer, ValueFiles
 from support.simulation.cluster import EMBEDDED, ENGINES
 from support.simulation.swarm import FAULT_KINDS
 
@@ -47,6 +50,7 @@ FAULTS = "kind of fault"
 RECORDS = "record in a share-partition"
 REFUSED = "acknowledgement of what is not Acquired"
 TRANSACTIONS = "transaction"
+BATCH_FILES = "batches in files"
 
 
 class Item(NamedTuple):
@@ -57,6 +61,15 @@ class Item(NamedTuple):
 
 
 Counts = Counter[Item]
+
+APPENDED = Item(BATCH_FILES, "appended to a file")
+REMOVED = Item(BATCH_FILES, "a file is removed")
+READ_MEANWHILE = Item(BATCH_FILES, "a read meets a write whose files are being synced")
+SYNC_FAILED = Item(BATCH_FILES, "a sync of a file failed")
+DAMAGED = Item(BATCH_FILES, "a read finds a value damaged")
+LEFT_UNSYNCED = Item(BATCH_FILES, "a crash finds bytes that were not synced")
+REMOVED_IS_BACK = Item(BATCH_FILES, "a crash brings a removed file back")
+OF_BATCH_FILES = (APPENDED, REMOVED, READ_MEANWHILE, SYNC_FAILED, DAMAGED, LEFT_UNSYNCED, REMOVED_IS_BACK)
 
 
 def record_transition(before: RecordState, event: Event, after: RecordState) -> Item:
@@ -98,6 +111,9 @@ RARE = (
     refused_acknowledgement(RecordState.ACKNOWLEDGED, Event.REJECT),
     *(refused_acknowledgement(RecordState.ARCHIVED, event) for event in OF_MEMBERS),
     transaction_transition(TransactionState.EMPTY, TransactionState.EMPTY),
+    SYNC_FAILED,
+    DAMAGED,
+    LEFT_UNSYNCED,
     *(Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.needs.get("coordinator", 1) > 1),
 )
 """Also faults of etcd, which few clusters have: 300 seeds draw about five of each kind."""
@@ -134,6 +150,7 @@ def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
     items += _refused_acknowledgements()
     if EMBEDDED in chosen:  # with the kafka engine, transactions are the brokers'
         items += _transaction_transitions()
+        items += OF_BATCH_FILES
     return [item for item in items if item not in NEVER_REACHED]
 
 
@@ -216,10 +233,55 @@ def _transaction_patch(counts: Counts) -> AbstractContextManager[object]:
     return patch.object(transactions, "_checked", counted)
 
 
+def _counted(
+    counts: Counts, item: Item, owner: type, name: str, is_met: Callable[..., bool]
+) -> AbstractContextManager[object]:
+    """Around a method: counts `item` where `is_met` says so of its arguments, before it is called."""
+    method = getattr(owner, name)
+
+    def counted(*arguments: Any) -> Any:
+        if is_met(*arguments):
+            counts[item] += 1
+        return method(*arguments)
+
+    return patch.object(owner, name, counted)
+
+
+def _batch_file_patches(counts: Counts) -> list[AbstractContextManager[object]]:
+    read, crash = ValueFiles.read, MemoryFolder.crash
+
+    def counted_read(files: ValueFiles, prefix: bytes, pointer: Pointer) -> bytes:
+        try:
+            return read(files, prefix, pointer)
+        except DamagedValue:
+            counts[DAMAGED] += 1
+            raise
+
+    def counted_crash(folder: MemoryFolder) -> None:
+        before = sum(map(len, folder.files().values()))
+        crash(folder)
+        counts[REMOVED_IS_BACK] += sum(map(len, folder.files().values())) > before
+
+    return [
+        _counted(counts, APPENDED, ValueFiles, "append", lambda *_: True),
+        _counted(counts, REMOVED, ValueFiles, "_remove", lambda *_: True),
+        _counted(counts, READ_MEANWHILE, ValueFileStore, "_finish_staged", lambda store: bool(store._staged)),
+        _counted(counts, SYNC_FAILED, ValueFileStore, "_fail", lambda *_: True),
+        _counted(counts, LEFT_UNSYNCED, MemoryFile, "crash", lambda file: len(file.data) > file.durable),
+        patch.object(ValueFiles, "read", counted_read),
+        patch.object(MemoryFolder, "crash", counted_crash),
+    ]
+
+
 @contextmanager
 def watched_machines(counts: Counts) -> Iterator[None]:
-    """While it is entered, transitions of share-partitions and of transactions are counted."""
+    """While it is entered, transitions of share-partitions and transactions are counted, and what happens to files."""
     with ExitStack() as stack:
-        for one in (*_record_patches(counts), _refusal_patch(counts), _transaction_patch(counts)):
+        for one in (
+            *_record_patches(counts),
+            _refusal_patch(counts),
+            _transaction_patch(counts),
+            *_batch_file_patches(counts),
+        ):
             stack.enter_context(one)
         yield
