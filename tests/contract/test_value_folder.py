@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kshare_runtime.large_values.folder import DiskFolder, ValueFolder
+from kshare_runtime.large_values.memory import MemoryDiskError
 from kshare_runtime.memory_store import DiskEvents, MemoryDisk
-from kshare_runtime.memory_values import MemoryDiskError
-from kshare_runtime.value_folder import DiskFolder, ValueFolder
 
 Open = Callable[[], ValueFolder]
 

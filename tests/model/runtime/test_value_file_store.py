@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
 from support.runtime.damaged_files import scratch_directory
 
 FROM_BYTES, FILE_BYTES = 8, 40

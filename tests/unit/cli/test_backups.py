@@ -20,9 +20,9 @@ from kshare_coordinator.machine import records
 from kshare_leader.engine.embedded import with_value_files
 from kshare_leader.log import keys
 from kshare_runtime.checksummed_rows import ChecksummedRows
+from kshare_runtime.large_values.store import FROM_BYTES
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.value_file_store import FROM_BYTES
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.state_store import CLUSTER_ID_KEY, METADATA_FAMILY
 from support.runtime.damaged_files import scratch_directory

@@ -12,11 +12,11 @@ import pytest
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import Ended
+from kshare_runtime.large_values.files import Pointer
+from kshare_runtime.large_values.folder import DiskFile
+from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
-from kshare_runtime.value_files import Pointer
-from kshare_runtime.value_folder import DiskFile
 from support.runtime.damaged_files import files_no_larger_than
 
 FROM_BYTES = 100

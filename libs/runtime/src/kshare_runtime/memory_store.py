@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.memory_values import MemoryFolder, MemorySync
+from kshare_runtime.large_values.memory import MemoryFolder, MemorySync
 from kshare_runtime.ports import Write
 
 

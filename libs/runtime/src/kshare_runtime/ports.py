@@ -35,7 +35,7 @@ class Write(NamedTuple):
 class AppendedWrite(Write):
     """A write of a new key after all others of its kind, which is removed together with those before it.
 
-    A store may keep its value in a file, and write it once (`value_files`). To all others it is a Write.
+    A store may keep its value in a file, and write it once (`large_values`). To all others it is a Write.
     """
 
 

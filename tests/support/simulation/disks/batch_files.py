@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from kshare_leader.engine.embedded import STORE_NAME
 from kshare_leader.log import keys
+from kshare_runtime.large_values.store import ValueFileStore
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import KeyValueStore
-from kshare_runtime.value_file_store import ValueFileStore
 
 
 class FileSizes(NamedTuple):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.value_file_store import ValueFileStore
-from kshare_runtime.value_files import ValueFile, ValueFiles
+from kshare_runtime.large_values.files import ValueFile, ValueFiles
+from kshare_runtime.large_values.store import ValueFileStore
 from support.simulation.mutations.focus import Focus, only_faults
 from support.simulation.mutations.mutation import Patch, planted
 from support.simulation.mutations.planted_bug import PlantedBug

@@ -8,8 +8,8 @@ from crc32c import crc32c
 
 from kshare_leader.engine.embedded import STORE_NAME
 from kshare_leader.log import keys
+from kshare_runtime.large_values.files import pointer_of
 from kshare_runtime.memory_store import MemoryDisk
-from kshare_runtime.value_files import pointer_of
 from support.simulation.evidence import Violation
 
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 from kshare_core.errors import CorruptRecords, ErrorCode, KafkaError, StorageFailure
 from kshare_runtime.checksummed_rows import CorruptRow
+from kshare_runtime.large_values.files import DamagedValue
+from kshare_runtime.large_values.memory import MemoryDiskError
 from kshare_runtime.memory_store import MemoryDiskFailure
-from kshare_runtime.memory_values import MemoryDiskError
-from kshare_runtime.value_files import DamagedValue
 from support.simulation.loop import Incarnation, current_incarnation
 
 LOGGERS = ("kshare", "asyncio")

@@ -32,9 +32,9 @@ from kshare_leader.machine.transitions import (
     Event,
     next_state,
 )
-from kshare_runtime.memory_values import MemoryFile, MemoryFolder
-from kshare_runtime.value_file_store import ValueFileStore
-from kshare_runtime.value_files import DamagedValue, Pointer, ValueFiles
+from kshare_runtime.large_values.files import DamagedValue, Pointer, ValueFiles
+from kshare_runtime.large_values.memory import MemoryFile, MemoryFolder
+from kshare_runtime.large_values.store import ValueFileStore
 from support.simulation.cluster import EMBEDDED, ENGINES
 from support.simulation.swarm import FAULT_KINDS
 

@@ -9,10 +9,10 @@ import pytest
 
 from kshare_leader.engine.embedded import with_value_files
 from kshare_leader.log import keys
+from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
+from kshare_runtime.large_values.store import FROM_BYTES
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
-from kshare_runtime.value_file_store import FROM_BYTES
 from support.leader.log.leader_logs import KEY, open_logs, topic
 from support.wire.record_building import build_batch
 

@@ -20,10 +20,10 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.tail import TailCache
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.rocks_value_files import FOLDER, RocksValueFileStore
 from kshare_wire.record_reading import open_records
 from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic
 from support.runtime.damaged_files import written_bytes

@@ -43,8 +43,8 @@ READ_RETRY_S = 10.0
 
 def with_value_files(store: KeyValueStore) -> KeyValueStore:
     """A leader's store on a disk keeps large batches in files; a store in memory stays as it is."""
+    from kshare_runtime.large_values.rocks import RocksValueFileStore
     from kshare_runtime.rocks_store import RocksStore  # loaded with the first store, as by the system's environment
-    from kshare_runtime.rocks_value_files import RocksValueFileStore
 
     if not isinstance(store, RocksStore):
         return store

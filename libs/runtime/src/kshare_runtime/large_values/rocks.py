@@ -1,4 +1,4 @@
-"""A RocksStore whose large appended values lie in files beside it (`value_file_store`)."""
+"""A RocksStore whose large appended values lie in files beside it (`store`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import BackgroundSync, background_sync
+from kshare_runtime.large_values.files import FILE_BYTES
+from kshare_runtime.large_values.folder import DiskFolder
+from kshare_runtime.large_values.store import FROM_BYTES, ValueFileStore
 from kshare_runtime.ports import StoreFigures
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.value_file_store import FROM_BYTES, ValueFileStore
-from kshare_runtime.value_files import FILE_BYTES
-from kshare_runtime.value_folder import DiskFolder
 
 FOLDER = "values"
 """The folder of the files, in the store's directory."""

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.value_folder import OpenedFile, ValueFolder
+from kshare_runtime.large_values.folder import OpenedFile, ValueFolder
 
 FILE_BYTES = 64 * 1024 * 1024
 """A file takes no more values from this size on. The space of removed values is given back in such pieces."""

@@ -1,4 +1,4 @@
-"""The directory of value files: what `value_files` needs of a file system, and a directory on a disk.
+"""The directory of value files: what `files` needs of a file system, and a directory on a disk.
 
 <directory>/<prefix>/<name>, the prefix in hexadecimal
 """

@@ -1,4 +1,4 @@
-"""A store whose large appended values lie in files (`value_files`); everything else is in the store below it.
+"""A store whose large appended values lie in files (`files`); everything else is in the store below it.
 
 **Order.** A row that names a place in a file is written when the bytes there are durable, never before. So whatever a
 crash leaves, each row has its value, and the store below alone says which writes there were. A write with
@@ -22,9 +22,9 @@ from typing import Protocol
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import BackgroundSync, background_sync
+from kshare_runtime.large_values.files import FILE_BYTES, ValueFile, ValueFiles, pointer_of
+from kshare_runtime.large_values.folder import ValueFolder
 from kshare_runtime.ports import AppendedWrite, KeyValueStore, MendableStore, Write
-from kshare_runtime.value_files import FILE_BYTES, ValueFile, ValueFiles, pointer_of
-from kshare_runtime.value_folder import ValueFolder
 
 FROM_BYTES = 256 * 1024
 """The appended values of one prefix that one write has to bring at least, to lie in a file: with 70 to 130 KB the two

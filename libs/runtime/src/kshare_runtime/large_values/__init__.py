@@ -1,0 +1,1 @@
+"""Large values in files beside a store: each is written once."""
