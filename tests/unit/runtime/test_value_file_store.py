@@ -266,7 +266,9 @@ def test_what_meets_a_begun_write_makes_it_durable_first(tmp_path: Path, way: st
         store.close()
 
 
-def test_a_sync_that_fails_fails_the_writes_of_its_file_and_no_other(tmp_path: Path) -> None:
+def test_a_sync_that_fails_fails_all_writes_from_there_on_until_it_is_mended(tmp_path: Path) -> None:
+    """A batch behind it would be at offsets that nothing leads to."""
+
     async def test() -> None:
         syncs: list[HeldSync] = []
 
@@ -276,30 +278,44 @@ def test_a_sync_that_fails_fails_the_writes_of_its_file_and_no_other(tmp_path: P
 
         store = opened(tmp_path, new_sync)
         results: list[tuple[str, bool]] = []
-        for prefix in ("a", "b"):
-            store.begin_write(
-                appended(prefix, 1),
-                lambda failure, prefix=prefix: results.append((prefix, failure is None)),  # type: ignore[misc]
-            )
-        file = store._staged[0].files[0].opened
+
+        def begin(name: str, writes: list[Write]) -> None:
+            store.begin_write(writes, lambda failure: results.append((name, failure is None)))
+
+        begin("before", appended("b", 1))
+        begin("failed", appended("a", 1))
+        begin("row behind it", appended("a", 2, value=b"small"))
+        file = store._staged[1].files[0].opened
         assert isinstance(file, DiskFile)
         os.dup2(os.open("/dev/full", os.O_RDONLY), file.second_descriptor)  # it cannot be synced
-        syncs[0].end(is_durable=False)
         syncs[0].end()
-        store.begin_write(appended("a", 1), lambda failure: results.append(("again", failure is None)))
+        begin("file behind it", appended("b", 2))
+        syncs[0].end(is_durable=False)
+        assert store.write_failure is not None
+        with pytest.raises(StorageFailure, match="an earlier write failed"):
+            begin("", appended("b", 3))
+        with pytest.raises(StorageFailure, match="an earlier write failed"):
+            store.delete_range("log", b"a", b"b")
         store.finish_writes()
-        assert sorted(results) == [("a", False), ("again", True), ("b", True)]
+        assert results == [("before", True), ("failed", False), ("row behind it", False), ("file behind it", False)]
+        assert store.mend() and store.write_failure is None
+        begin("again", appended("a", 1))
+        store.finish_writes()
+        assert results[-1] == ("again", True)
         assert [key for key, _ in store.scan("log", b"")] == [b"a001", b"b001"]
         store.close()
 
     asyncio.run(test())
 
 
-def test_a_full_disk_fails_the_write_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_full_disk_fails_all_writes_until_it_is_mended(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.write(appended("a", 1))
     with files_no_larger_than(150), pytest.raises(StorageFailure, match="cannot write"):
         store.write(appended("a", 2))
+    with pytest.raises(StorageFailure, match="an earlier write failed"):
+        store.write([Write("other", b"k", b"v")])
+    assert store.mend()
     store.write(appended("a", 3))
     assert numbers(store) == [1, 3] and all(value == LARGE for _, value in store.scan("log", b""))
     store.close()

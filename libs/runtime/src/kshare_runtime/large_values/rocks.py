@@ -55,7 +55,9 @@ class RocksValueFileStore(ValueFileStore):
     def figures(self) -> StoreFigures | None:
         """See FiguredStore; the files count as tables."""
         figures = self._rocks.figures()
-        return figures and figures._replace(table_bytes=figures.table_bytes + self.file_bytes)
+        return figures and figures._replace(
+            table_bytes=figures.table_bytes + self.file_bytes, refuses_writes=int(self.write_failure is not None)
+        )
 
     def sync_confirmed(self) -> None:
         """See RocksStore."""

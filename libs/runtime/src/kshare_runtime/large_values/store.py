@@ -8,6 +8,10 @@ first. Writes that come meanwhile wait behind it, and are begun in their order.
 **Reads** see a begun write at once, as the port says: one that would meet a row that is not written yet makes the write
 durable first. Those who append read their newest values from memory, so that this is rare.
 
+**Failures.** What follows a write may build on it: a batch on the offsets and sequence numbers of the one before. So
+after a write that failed in a file, those begun behind it fail too, and all others are refused until `mend`, as after
+one that failed in the store below.
+
 **Small writes** stay rows: below FROM_BYTES of one prefix in one write the second sync would cost more than it saves.
 """
 
@@ -67,6 +71,8 @@ class ValueFileStore:
         self._family = family
         self._from_bytes = from_bytes
         self._new_sync = new_sync
+        self._failure: str | None = None
+        """The error of the failed write to a file after which all others are refused."""
         self._staged: deque[_Staged] = deque()
         self._group: list[_Staged] = []
         """The staged writes, from the first, whose files are being synced."""
@@ -114,12 +120,14 @@ class ValueFileStore:
 
     def write(self, writes: Sequence[Write]) -> None:
         self._finish_staged()
+        self._check_writable()
         rows, files = self._in_files(writes)
         for file in files:
             self._sync_now(file)
         self._store.write(rows)
 
     def begin_write(self, writes: Sequence[Write], done: Done) -> None:
+        self._check_writable()
         rows, files = self._in_files(writes)
         if not files and not self._staged:
             self._store.begin_write(rows, done)
@@ -136,10 +144,16 @@ class ValueFileStore:
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._finish_staged()
+        self._check_writable()
         self._store.delete_range(family, start, end)
         if family == self._family:
             for prefix in self._values.prefixes_between(start, end):
                 self._keep(prefix)
+
+    def _check_writable(self) -> None:
+        if self._failure is not None:
+            text = f"cannot write the value files {self._folder_name}: an earlier write failed ({self._failure})"
+            raise StorageFailure(text)
 
     def _keep(self, prefix: bytes) -> None:
         """Removes the files of a prefix that no row needs any more."""
@@ -167,7 +181,11 @@ class ValueFileStore:
             found = [(writes[index].key, value) for index in indices if (value := writes[index].value) is not None]
             is_large = sum(len(value) for _, value in found) >= self._from_bytes
             if is_large and self._values.takes(prefix, found[0][0]):
-                pointers, file = self._values.append(prefix, found)
+                try:
+                    pointers, file = self._values.append(prefix, found)
+                except StorageFailure as failure:
+                    self._failure = str(failure)
+                    raise
                 files.append(file)
                 for index, pointer in zip(indices, pointers, strict=True):
                     rows[index] = Write(self._family, writes[index].key, pointer.encoded())
@@ -218,6 +236,7 @@ class ValueFileStore:
                 except StorageFailure as failure:
                     staged.failure = failure
             if staged.failure is not None:
+                self._store.finish_writes()  # those before it are told first
                 staged.done(staged.failure)
 
     def _finish_staged(self) -> None:
@@ -239,13 +258,16 @@ class ValueFileStore:
             raise self._fail(file, error) from error
 
     def _fail(self, file: ValueFile, error: OSError) -> StorageFailure:
-        """Fails the staged writes that have values in a file which could not be synced."""
+        """Fails the staged writes from the first that has values in a file which could not be synced."""
         self._values.end_file(file)
         failure = StorageFailure(f"cannot write the value files {self._folder_name}: {error}")
         failure.__cause__ = error
+        self._failure = str(failure)
+        has_failed = False
         for staged in self._staged:
-            if file in staged.files:
-                staged.failure = failure
+            has_failed = has_failed or file in staged.files
+            if has_failed:
+                staged.failure = staged.failure or failure
         return failure
 
     # The store as a whole
@@ -265,12 +287,15 @@ class ValueFileStore:
     @property
     def write_failure(self) -> str | None:
         """See MendableStore."""
-        return self._store.write_failure
+        return self._failure or self._store.write_failure
 
     def mend(self) -> bool:
         """See MendableStore."""
         self._finish_staged()
-        return self._store.mend()
+        if not self._store.mend():
+            return False
+        self._failure = None
+        return True
 
     def close(self) -> None:
         """Makes what was begun durable, and closes the store below."""
