@@ -199,21 +199,23 @@ class ValueFiles:
 
     def read(self, prefix: bytes, pointer: Pointer) -> bytes:
         """The value at a pointer; DamagedValue, or StorageFailure where the disk fails."""
-        place = f"value file {pointer.number} of {self._folder.name}/{prefix.hex()}"
         found = self._prefixes.get(prefix)
         first_key = None if found is None else found.first_keys.get(pointer.number)
         if first_key is None:
-            raise DamagedValue(f"{place} is missing")
-        end = pointer.position + pointer.length
+            raise DamagedValue(f"{self._place(prefix, pointer)} is missing")
         try:
             data = self._folder.read(prefix, self._name(pointer.number, first_key), pointer.position, pointer.length)
         except OSError as error:
-            raise StorageFailure(f"cannot read {place}: {error}") from error
+            raise StorageFailure(f"cannot read {self._place(prefix, pointer)}: {error}") from error
+        end = pointer.position + pointer.length
         if len(data) < pointer.length:
-            raise DamagedValue(f"{place} ends before byte {end}, which a row needs")
+            raise DamagedValue(f"{self._place(prefix, pointer)} ends before byte {end}, which a row needs")
         if crc32c(data) != pointer.crc:
-            raise DamagedValue(f"{place} is damaged between byte {pointer.position} and {end}")
+            raise DamagedValue(f"{self._place(prefix, pointer)} is damaged between byte {pointer.position} and {end}")
         return data
+
+    def _place(self, prefix: bytes, pointer: Pointer) -> str:
+        return f"value file {pointer.number} of {self._folder.name}/{prefix.hex()}"
 
     def keep(self, prefix: bytes, first_key: bytes | None, last_key: bytes | None) -> None:
         """Removes the files that hold no value of the rows that are left, from the first to the last key.

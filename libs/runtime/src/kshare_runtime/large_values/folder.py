@@ -109,8 +109,8 @@ class DiskFolder:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._opened: OrderedDict[Path, int] = OrderedDict()
-        """Descriptors for reading; the one used last is the last."""
+        self._opened: OrderedDict[tuple[bytes, str], int] = OrderedDict()
+        """Descriptors for reading by prefix and name; the one used last is the last."""
 
     @property
     def name(self) -> str:
@@ -135,7 +135,7 @@ class DiskFolder:
         return file
 
     def read(self, prefix: bytes, name: str, position: int, length: int) -> bytes:
-        descriptor = self._open_for_reading(self._directory / prefix.hex() / name)
+        descriptor = self._open_for_reading(prefix, name)
         data = os.pread(descriptor, length, position)
         while len(data) < length:  # a signal, or more than the kernel reads at once
             more = os.pread(descriptor, length - len(data), position + len(data))
@@ -144,12 +144,14 @@ class DiskFolder:
             data += more
         return data
 
-    def _open_for_reading(self, path: Path) -> int:
-        descriptor = self._opened.get(path)
+    def _open_for_reading(self, prefix: bytes, name: str) -> int:
+        place = (prefix, name)
+        descriptor = self._opened.get(place)
         if descriptor is not None:
-            self._opened.move_to_end(path)
+            self._opened.move_to_end(place)
             return descriptor
-        descriptor = self._opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        path = self._directory / prefix.hex() / name
+        descriptor = self._opened[place] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if len(self._opened) > OPEN_FILES_LIMIT:
             os.close(self._opened.popitem(last=False)[1])
         return descriptor
@@ -160,7 +162,7 @@ class DiskFolder:
         with suppress(FileNotFoundError):
             size_bytes = path.stat().st_size
             path.unlink()
-        descriptor = self._opened.pop(path, None)
+        descriptor = self._opened.pop((prefix, name), None)
         if descriptor is not None:
             os.close(descriptor)
         return size_bytes
