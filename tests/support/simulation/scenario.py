@@ -271,7 +271,7 @@ class SeedRun:
             number = name[1:]
             if batches[0].transaction == NO_TRANSACTION:
                 client = self.cluster.log_client(f"producer-{number}")
-                producer = Producer(client, TOPIC, spread_s=plan.batch_spread_s)
+                producer = Producer(client, TOPIC, spread_s=plan.batch_spread_s, first_goes_alone=self._is_kafka)
                 shares.append(producer.run_at(self._values_of(batches)))
                 continue
             transactional = TransactionalProducer(

@@ -20,6 +20,7 @@ from kshare_leader.reassignment.rows import MARK
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import (
     DESCRIBE_PARTITIONS,
+    DESCRIBE_STATE_PARTITIONS,
     DRAIN_LEADER,
     DRAIN_SHARE_COORDINATOR,
     MOVE_PARTITIONS,
@@ -42,9 +43,7 @@ OLDER_PROBABILITY = 0.7
 SCALED_ROLES = ("share-coordinator", "leader", "gateway")
 MOST_OF_A_ROLE = 4
 REFUSALS_BEFORE_RESTARTS = 20
-"""Of draining a node, a second apart: more than restarts and leases of other nodes take."""
-STANDSTILLS_BEFORE_RESTARTS = 60
-"""Answers with the same number of partitions left, a second apart: more than moves take beside faults."""
+"""Of draining a node, or answers while nobody can take anything, a second apart: more than restarts and leases take."""
 
 
 class Operator:
@@ -161,16 +160,23 @@ class Operator:
 
     async def _drain(self, name: str) -> None:
         """Returns when the node has no partition left."""
-        refusals, stood_still, before = 0, 0, None
+        refusals = 0
         while (left := await self._drained(name)) != 0:
             self._note("drained", (name,), f"{left} left")
             await asyncio.sleep(1.0)
-            refusals = refusals + 1 if left is None else 0
-            stood_still = stood_still + 1 if left == before else 0
-            before = left
-            if refusals == REFUSALS_BEFORE_RESTARTS or stood_still == STANDSTILLS_BEFORE_RESTARTS:
-                refusals = stood_still = 0
+            refusals = refusals + 1 if left is None or await self._is_nobody_left_to_take(name) else 0
+            if refusals == REFUSALS_BEFORE_RESTARTS:
+                refusals = 0
                 await self._restart_others(name)
+
+    async def _is_nobody_left_to_take(self, name: str) -> bool:
+        """Whether the others are draining too: a share coordinator whose disk failed asks for it when it likes."""
+        if name.rpartition("-")[0] != "share-coordinator":
+            return False
+        answer = await self.call(DESCRIBE_STATE_PARTITIONS, pb.DescribeStatePartitionsRequest())
+        if answer is None or answer.error_code:
+            return False
+        return all(node.is_draining for node in answer.share_coordinators if node.is_live)
 
     async def _restart_others(self, name: str) -> None:
         """A node whose disk failed has asked to be drained, and takes nothing until it was restarted: it may be the

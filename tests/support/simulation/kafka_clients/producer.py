@@ -48,9 +48,17 @@ class _Batch:
 class Producer:
     """Produces to partitions of one topic; every record of `work` is confirmed when `run` returns."""
 
-    def __init__(self, client: ClusterClient, topic: str, *, spread_s: float = 0.0) -> None:
-        """Batches that are under way together are sent at most `spread_s` one after the other."""
+    def __init__(
+        self, client: ClusterClient, topic: str, *, spread_s: float = 0.0, first_goes_alone: bool = False
+    ) -> None:
+        """Batches that are under way together are sent at most `spread_s` one after the other.
+
+        `first_goes_alone`: until the first batch of a partition is confirmed, no other of it is sent. Brokers of Apache
+        Kafka take any sequence of a producer that they do not know, so they store the second batch where they have
+        refused the first one a moment before (NOT_ENOUGH_REPLICAS). A Java client then begins a new epoch.
+        """
         self._spread_s = spread_s
+        self._first_goes_alone = first_goes_alone
         self._client = client
         self._topic = topic
         self._producer_id = -1
@@ -78,7 +86,10 @@ class Producer:
         draw = self._client.random.random
         while pending:
             await asyncio.sleep(max(0.0, pending[0][0] - self._client.now()))
-            due = [batch for at, batch in pending[: 1 + int(draw() * IN_FLIGHT_LIMIT)] if at <= self._client.now()]
+            limit = 1 + int(draw() * IN_FLIGHT_LIMIT)
+            if self._first_goes_alone and pending[0][1].base_sequence == 0:
+                limit = 1
+            due = [batch for at, batch in pending[:limit] if at <= self._client.now()]
             confirmed = await self._send_window(partition, due)
             pending = [(at, batch) for at, batch in pending if batch.base_sequence not in confirmed]
             if len(confirmed) < len(due):
