@@ -27,7 +27,7 @@ from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, F
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
 from kshare_wire.generated.requests.list_offsets import ListOffsetsRequest
 from kshare_wire.generated.requests.metadata import MetadataRequest
-from kshare_wire.generated.requests.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kshare_wire.generated.requests.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 from kshare_wire.generated.requests.produce import ProduceRequest
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.delete_records import (
@@ -413,11 +413,20 @@ class MemoryUpstream:
     def _offset_for_leader_epoch(
         self, request: OffsetForLeaderEpochRequest, error: int | None
     ) -> OffsetForLeaderEpochResponse:
-        (topic,) = request.topics
-        (wanted,) = topic.partitions
-        epoch, end = _end_of_epoch(self.logs[Name(topic.topic, wanted.partition)], wanted.leader_epoch)
-        result = EpochEndOffset(partition=wanted.partition, error_code=error or 0, leader_epoch=epoch, end_offset=end)
-        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=topic.topic, partitions=[result])])
+        topics = [
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    self._end_of_epoch(Name(topic.topic, each.partition), each, error) for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return OffsetForLeaderEpochResponse(topics=topics)
+
+    def _end_of_epoch(self, at: Name, wanted: OffsetForLeaderPartition, error: int | None) -> EpochEndOffset:
+        epoch, end = _end_of_epoch(self.logs[at], wanted.leader_epoch)
+        return EpochEndOffset(partition=at.partition, error_code=error or 0, leader_epoch=epoch, end_offset=end)
 
     def _init_producer_id(self, request: InitProducerIdRequest, error: int | None) -> InitProducerIdResponse:
         self._last_producer_id += 1

@@ -15,6 +15,7 @@ from typing import TypeVar
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import ConnectionLost
 from kshare_upstream.port import REQUESTS, LeaderUnknown, Upstream, UpstreamPartitionName
+from kshare_upstream.shared_lookups import SharedLookups
 from kshare_upstream.shared_produce import SharedProduce
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.delete_records import (
@@ -23,20 +24,12 @@ from kshare_wire.generated.requests.delete_records import (
     DeleteRecordsTopic,
 )
 from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
-from kshare_wire.generated.requests.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kshare_wire.generated.requests.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 
 FETCH = VersionRange(11, 12)
 """Topics by name; version 11 has the client's rack (KIP-392), version 12 the epoch of the last record (KIP-595)."""
 FETCH_BY_ID = VersionRange(11, 13)
 """As FETCH, and topics by id: a topic that was made anew under the same name is another one (KIP-516)."""
-LIST_OFFSETS = VersionRange(2, 8)
 DELETE_RECORDS = VersionRange(0, 2)
-OFFSET_FOR_LEADER_EPOCH = VersionRange(3, 4)
 EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1
 RETRY_BACKOFF_MS = 100
 """Kafka's retry.backoff.ms."""
@@ -103,7 +96,7 @@ class PartitionLog:
     """One partition; `deadline_ms` is how long a call repeats its request.
 
     Reads have the connection of `read_purpose`: one that waits for records delays the requests behind it. With the same
-    `produce`, appends to several partitions share requests.
+    `produce`, appends to several partitions share requests, and with the same `lookups` look-ups do.
     """
 
     def __init__(
@@ -114,12 +107,14 @@ class PartitionLog:
         deadline_ms: int = 30_000,
         read_purpose: str = REQUESTS,
         produce: SharedProduce | None = None,
+        lookups: SharedLookups | None = None,
     ) -> None:
         self.at = at
         self._upstream = upstream
         self.deadline_ms = deadline_ms
         self._read_purpose = read_purpose
         self._produce = produce or SharedProduce(upstream, timeout_ms=deadline_ms)
+        self._lookups = lookups or SharedLookups(upstream)
 
     async def append(self, batch: bytes) -> int:
         """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown."""
@@ -169,14 +164,7 @@ class PartitionLog:
         """As `offset_at`, with the found record's timestamp before the offset; -1 where the broker tells none."""
 
         async def attempt(node_id: int) -> tuple[int, int]:
-            wanted = ListOffsetsPartition(partition_index=self.at.partition, timestamp=timestamp)
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=int(read_committed),
-                topics=[ListOffsetsTopic(name=self.at.topic, partitions=[wanted])],
-            )
-            answer = await self._upstream.ask_broker(node_id, request, LIST_OFFSETS)
-            (partition,) = answer.topics[0].partitions
+            partition = await self._lookups.offset_at(node_id, self.at, timestamp, read_committed=read_committed)
             self._check(partition.error_code, "ListOffsets")
             return partition.timestamp, partition.offset
 
@@ -214,12 +202,7 @@ class PartitionLog:
         """The newest epoch up to this one that has records, and the offset after its last record; -1 if unknown."""
 
         async def attempt(node_id: int) -> tuple[int, int]:
-            wanted = OffsetForLeaderPartition(partition=self.at.partition, leader_epoch=leader_epoch)
-            request = OffsetForLeaderEpochRequest(
-                topics=[OffsetForLeaderTopic(topic=self.at.topic, partitions=[wanted])], replica_id=-1
-            )
-            answer = await self._upstream.ask_broker(node_id, request, OFFSET_FOR_LEADER_EPOCH)
-            (partition,) = answer.topics[0].partitions
+            partition = await self._lookups.end_of_epoch(node_id, self.at, leader_epoch)
             self._check(partition.error_code, "OffsetForLeaderEpoch")
             return partition.leader_epoch, partition.end_offset
 

@@ -15,7 +15,7 @@ from kshare_console import refusal
 from kshare_core.security.acls import Operation
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import ConnectionLost, NotServed
-from kshare_upstream.latest_offsets import offsets_at_broker
+from kshare_upstream.list_offsets import offsets_at_broker
 from kshare_upstream.partition_log import OutcomeUnknown, PartitionLog, Refused
 from kshare_upstream.port import LeaderUnknown, UpstreamPartitionName
 from kshare_upstream.sasl import AuthenticationFailed

@@ -70,6 +70,8 @@ class MemoryTopicLog:
         self.aborted: list[AbortedTransaction] = []
         self.appended_ms: int | None = None
         """Where it is set, batches are real ones, of records of this time."""
+        self.is_here = True
+        """False: reads bring nothing, although it is known that there are records."""
         self.reads = 0
         self.read_bytes = 0
         self.fails = False
@@ -142,6 +144,10 @@ class MemoryTopicLog:
     def readable(self, batches: Sequence[StoredBatch]) -> ReadableBatches:
         raise AssertionError("all batches are validated")
 
+    def arrive(self) -> None:
+        self.is_here = True
+        self._tell()
+
     def _tell(self) -> None:
         for listener in list(self._listeners.values()):
             listener()
@@ -150,6 +156,8 @@ class MemoryTopicLog:
         self.reads += 1
         if self.fails:
             raise self.failure
+        if not self.is_here:
+            return []
         found: list[StoredBatch] = []
         size = 0
         for batch in self._batches:

@@ -88,6 +88,33 @@ def test_a_fetch_answers_and_looks_only_where_records_are() -> None:
     run(test)
 
 
+def test_what_is_not_here_yet_is_not_looked_at_again_when_something_else_is() -> None:
+    """In front of an existing cluster it is known that there are records before they are here."""
+
+    async def test() -> None:
+        leader = make_leader(partitions=50)
+        await open_session(leader, 1)
+        logs = [leader.log(index) for index in range(50)]
+        for log in logs:
+            log.is_here = False
+            log.append(10)
+        waiting = asyncio.ensure_future(ask(leader, 2, remembered=1, max_wait_ms=500))
+        await asyncio.sleep(0.01)
+        before = sum(log.reads for log in logs)
+        for log in logs[:-1]:
+            log.append(10)  # it wakes the fetch
+            await asyncio.sleep(0.001)
+        assert 49 <= sum(log.reads for log in logs) - before <= 2 * 49
+        logs[-1].arrive()
+        assert found(await waiting) == [(49, [(0, 9, 1)])]
+        logs[3].arrive()
+        await asyncio.sleep(0)
+        assert found(await ask(leader, 3, remembered=1)) == [(3, [(0, 19, 1)])]
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_each_partition_is_tried_in_turn() -> None:
     async def test() -> None:
         leader = make_leader(partitions=40)

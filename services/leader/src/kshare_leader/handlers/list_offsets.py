@@ -10,6 +10,8 @@ is not found.
 
 from __future__ import annotations
 
+import asyncio
+
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, log_at_epoch
 from kshare_leader.ports import ServedLog, ServedLogs, TimestampOffset
@@ -24,6 +26,8 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
 READ_COMMITTED = 1
+REFRESHED_TOGETHER = 500
+"""Logs of an existing cluster that are refreshed at the same time share requests to it."""
 _NOTHING = TimestampOffset(UNKNOWN, UNKNOWN)
 
 
@@ -37,31 +41,45 @@ class ListOffsetsHandler:
     async def __call__(
         self, request: leader_pb2.ListOffsetsRequest, payload: memoryview
     ) -> leader_pb2.ListOffsetsResponse:
-        answers = [await self._answer(partition, request.isolation_level) for partition in request.partitions]
+        answers = []
+        for first in range(0, len(request.partitions), REFRESHED_TOGETHER):
+            partitions = request.partitions[first : first + REFRESHED_TOGETHER]
+            logs = await asyncio.gather(*map(self._refreshed, partitions))
+            for partition, log in zip(partitions, logs, strict=True):
+                answers.append(await _answer(partition, log, request.isolation_level))
         return leader_pb2.ListOffsetsResponse(partitions=answers)
 
-    async def _answer(
-        self, partition: leader_pb2.ListOffsetsRequest.Partition, isolation_level: int
-    ) -> leader_pb2.ListOffsetsResponse.Partition:
-        code, found, leader_epoch = ErrorCode.NONE, _NOTHING, UNKNOWN
+    async def _refreshed(self, partition: leader_pb2.ListOffsetsRequest.Partition) -> ServedLog | KafkaError:
         try:
             log = log_at_epoch(self._logs, key_of(partition), partition.current_leader_epoch)
             await log.refresh()
-            found = await _find(log, partition.timestamp, isolation_level) or _NOTHING
-            if found.offset != UNKNOWN:
-                leader_epoch = log.epoch_at(found.offset)
         except KafkaError as error:
-            code, found = error.code, _NOTHING
-        except StorageFailure as failure:
-            code, found = failure.code, _NOTHING
-        return leader_pb2.ListOffsetsResponse.Partition(
-            topic_id=partition.topic_id,
-            partition=partition.partition,
-            error_code=code,
-            timestamp=found.timestamp_ms,
-            offset=found.offset,
-            leader_epoch=leader_epoch,
-        )
+            return error
+        return log
+
+
+async def _answer(
+    partition: leader_pb2.ListOffsetsRequest.Partition, log: ServedLog | KafkaError, isolation_level: int
+) -> leader_pb2.ListOffsetsResponse.Partition:
+    code, found, leader_epoch = ErrorCode.NONE, _NOTHING, UNKNOWN
+    try:
+        if isinstance(log, KafkaError):
+            raise log
+        found = await _find(log, partition.timestamp, isolation_level) or _NOTHING
+        if found.offset != UNKNOWN:
+            leader_epoch = log.epoch_at(found.offset)
+    except KafkaError as error:
+        code, found = error.code, _NOTHING
+    except StorageFailure as failure:
+        code, found = failure.code, _NOTHING
+    return leader_pb2.ListOffsetsResponse.Partition(
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+        error_code=code,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=leader_epoch,
+    )
 
 
 async def _find(log: ServedLog, timestamp_ms: int, isolation_level: int) -> TimestampOffset | None:

@@ -92,7 +92,10 @@ class SessionFetchCall(ShareFetchCall):
                     session.had_records()
                 records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
                 bytes_left -= sum(batch.length for batch in fetch.taken.batches)
-                session.ready[fetch.key] = None
+                if something or not self._directory.has_lease():
+                    session.ready[fetch.key] = None
+                else:  # its records are not here yet, which does not concern the wake-ups of other partitions
+                    served.sleep(session)
         if not something:
             session.sleep_where_ready()
         return something

@@ -24,11 +24,13 @@ from kshare_leader.upstream.problems import Problems
 from kshare_leader.upstream.upstream_log import UNREACHABLE, TopicReplaced, UpstreamLog
 from kshare_leader.upstream.window import WindowBudget
 from kshare_rpc.catalog import CatalogView
-from kshare_upstream.latest_offsets import offsets_at_broker
+from kshare_upstream.list_offsets import offsets_at_broker
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
+from kshare_upstream.shared_lookups import SharedLookups
 
-OPENINGS_LIMIT = 16
+OPENINGS_LIMIT = 500
+"""Partitions that are opened at the same time share requests to the cluster."""
 OPEN_RETRY_MS = 250
 OPEN_RETRY_MAX_MS = 5_000
 REQUEST_DEADLINE_MS = 5_000
@@ -51,6 +53,7 @@ class UpstreamLogs:
         report: Callable[[str], None],
     ) -> None:
         self._upstream = upstream
+        self._lookups = SharedLookups(upstream)
         self._node_id = node_id
         self._has_lease = has_lease
         self._partition_window_limit_bytes = partition_window_limit_bytes
@@ -148,7 +151,7 @@ class UpstreamLogs:
     def _begin_to_open(self, key: TopicPartition, at: UpstreamPartitionName, leader_epoch: int) -> UpstreamLog:
         log = UpstreamLog(
             key,
-            PartitionLog(self._upstream, at, deadline_ms=REQUEST_DEADLINE_MS),
+            PartitionLog(self._upstream, at, deadline_ms=REQUEST_DEADLINE_MS, lookups=self._lookups),
             window_limit_bytes=self._partition_window_limit_bytes,
             now_ms=_now_ms,
             on_demand=self._fetcher.demand,
