@@ -63,9 +63,9 @@ class _Way(Generic[AnAnswer]):
         self._task = asyncio.get_running_loop().create_task(asking, context=context_of_no_request())
         self._task.add_done_callback(self._ended)
 
-    def _ended(self, _: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if self._waiting:
+        if self._waiting and not task.cancelled():  # the event loop ends
             self._send_next()
 
     def _take(self) -> list[_Lookup[AnAnswer]]:
