@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
+.PHONY: setup demo up test test-all test-attached test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
 
 setup: $(STAMP)
 
@@ -51,6 +51,16 @@ BEYOND_QUICK := $(addprefix --ignore=,$(QUICK_TESTS))
 test-all: test
 	$(BIN)/python -m pytest -m "not quiet and not large_image and not attached_faults and not real_faults and not client_programs" $(TEST) $(BEYOND_QUICK)
 	$(BIN)/python -m pytest -m "quiet and not large_image and not attached_faults and not real_faults and not client_programs" -n 0 $(BEYOND_QUICK)
+
+# The end-to-end tests of clients in front of an existing Kafka 3.9.1: share groups in mode share, then everything in mode
+# proxy with one broker and with three; takes about an hour.
+ATTACHED := $(addprefix tests/e2e/,kafka_tools records groups admin share transactions offsets)
+ATTACHED_OPTIONS := -n 2 -m "not quiet and not attached_faults and not real_faults"
+test-attached: setup
+	$(BIN)/python -m pytest $(ATTACHED_OPTIONS) --engine kafka-share tests/e2e/share \
+	  tests/e2e/kafka_tools/test_console_share_consumer.py
+	$(BIN)/python -m pytest $(ATTACHED_OPTIONS) --engine kafka-proxy $(ATTACHED)
+	KSHARE_TEST_BROKERS=3 $(BIN)/python -m pytest $(ATTACHED_OPTIONS) --engine kafka-proxy $(ATTACHED)
 
 # Killed, paused and added processes and brokers, with kshare in front of an existing cluster; takes about 6 minutes.
 ATTACHED_FAULTS := $(addprefix tests/e2e/attach/test_,lost_brokers.py paused_owners.py scaling.py started_elsewhere.py)
