@@ -83,6 +83,16 @@ def test_a_commit_goes_back_only_behind_one_of_unknown_outcome() -> None:
     assert broken(*FIRST, sent(2, 9, 6), *later) == []
 
 
+def test_what_is_committed_behind_such_a_late_arrival_is_read() -> None:
+    """Seed 41140505: the next member began at the older offset, and commits from there."""
+    late = (sent(1, 1, 5), lost(1.05, 5), answered(1.1, 1), sent(2, 2, 9), answered(2.1, 2), read(3, 5))
+    assert broken(*late, sent(4, 3, 6), answered(4.1, 3), read(5, 6)) == []
+    assert broken(*late, sent(4, 3, 6), answered(4.1, 3), sent(4.2, 4, 7), answered(4.3, 4), read(5, 6)) == [
+        "a commit was lost"
+    ]
+    assert broken(*late, sent(4, 3, 6), answered(4.1, 3), read(5, 9)) == ["a commit was lost"]
+
+
 def test_a_forged_commit_changes_nothing() -> None:
     forged = sent(2, 2, 1_000_000, is_forged=True)
     assert broken(*FIRST, forged, read(4, 1_000_000)) == ["a commit was lost"]

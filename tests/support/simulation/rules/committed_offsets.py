@@ -16,6 +16,8 @@ from kshare_core.errors import ErrorCode
 from support.simulation.evidence import NEVER, Evidence, Violation
 from support.simulation.history import CommitAnswered, CommitSent, CommittedRead, CommitTryLost, describe
 
+NOTHING = -1
+"""What a read finds where nothing is committed."""
 REFUSED = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -65,16 +67,28 @@ def committed_offsets_survive(evidence: Evidence) -> Iterator[Violation]:
         yield from _forwards(all_commits)
         for read in reads[place]:
             before = [one for one in all_commits if one.sent.time <= read.time]
-            newest = max((one.sent.offset for one in before if one.confirmed_at <= read.sent_at), default=-1)
-            possible = {one.sent.offset for one in before if not one.sent.is_forged and not one.is_refused}
-            unknown = {one.sent.offset for one in before if not one.sent.is_forged and one.is_unknown}
-            if read.offset != newest and (
-                read.offset not in possible or (read.offset < newest and read.offset not in unknown)
-            ):
+            if not _may_find(read, before):
+                newest = max((one.sent.offset for one in before if one.confirmed_at <= read.sent_at), default=-1)
                 parts = [part for one in all_commits for part in (one.sent, one.answer) if part is not None]
                 text = f"{newest} was confirmed in time, and this was read: {describe(read)}"
                 yield Violation("a commit was lost", text, [describe(part) for part in parts][-40:])
                 break
+
+
+def _may_find(read: CommittedRead, before: list[_Commit]) -> bool:
+    """Whether a read may find what it found, of the commits that were sent before it ended.
+
+    It may not find one that another has replaced: that was sent after the first was confirmed, and was confirmed before
+    the read began. `_forwards` is about the order of the offsets.
+    """
+    confirmed = [one for one in before if one.confirmed_at <= read.sent_at]
+    if read.offset == NOTHING:
+        return not confirmed
+    return any(
+        one.is_unknown or not any(other.sent.time >= one.confirmed_at and other is not one for other in confirmed)
+        for one in before
+        if one.sent.offset == read.offset and not one.sent.is_forged and not one.is_refused
+    )
 
 
 def _commits(evidence: Evidence) -> dict[tuple[str, int], list[_Commit]]:
