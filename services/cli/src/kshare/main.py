@@ -6,7 +6,6 @@ What a command needs is imported when it runs, since all of it takes longer to i
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +50,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"kshare {version('kshare')}")
         raise typer.Exit
 
