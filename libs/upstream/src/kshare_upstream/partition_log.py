@@ -14,8 +14,9 @@ from typing import TypeVar
 
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import ConnectionLost
+from kshare_upstream.list_offsets import list_offsets
 from kshare_upstream.port import REQUESTS, LeaderUnknown, Upstream, UpstreamPartitionName
-from kshare_upstream.shared_lookups import SharedLookups
+from kshare_upstream.shared_lookups import SharedLookups, ends_of_epochs
 from kshare_upstream.shared_produce import SharedProduce
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.delete_records import (
@@ -96,7 +97,8 @@ class PartitionLog:
     """One partition; `deadline_ms` is how long a call repeats its request.
 
     Reads have the connection of `read_purpose`: one that waits for records delays the requests behind it. With the same
-    `produce`, appends to several partitions share requests, and with the same `lookups` look-ups do.
+    `produce`, appends to several partitions share requests. With the same `lookups` look-ups do, and wait for the
+    request that is under way; without, none waits.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class PartitionLog:
         self.deadline_ms = deadline_ms
         self._read_purpose = read_purpose
         self._produce = produce or SharedProduce(upstream, timeout_ms=deadline_ms)
-        self._lookups = lookups or SharedLookups(upstream)
+        self._lookups = lookups
 
     async def append(self, batch: bytes) -> int:
         """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown."""
@@ -164,7 +166,12 @@ class PartitionLog:
         """As `offset_at`, with the found record's timestamp before the offset; -1 where the broker tells none."""
 
         async def attempt(node_id: int) -> tuple[int, int]:
-            partition = await self._lookups.offset_at(node_id, self.at, timestamp, read_committed=read_committed)
+            if self._lookups is not None:
+                partition = await self._lookups.offset_at(node_id, self.at, timestamp, read_committed=read_committed)
+            else:
+                wanted = {self.at: timestamp}
+                answers = await list_offsets(self._upstream, node_id, wanted, read_committed=read_committed)
+                partition = answers[self.at]
             self._check(partition.error_code, "ListOffsets")
             return partition.timestamp, partition.offset
 
@@ -202,7 +209,10 @@ class PartitionLog:
         """The newest epoch up to this one that has records, and the offset after its last record; -1 if unknown."""
 
         async def attempt(node_id: int) -> tuple[int, int]:
-            partition = await self._lookups.end_of_epoch(node_id, self.at, leader_epoch)
+            if self._lookups is not None:
+                partition = await self._lookups.end_of_epoch(node_id, self.at, leader_epoch)
+            else:
+                partition = (await ends_of_epochs(self._upstream, node_id, {self.at: leader_epoch}))[self.at]
             self._check(partition.error_code, "OffsetForLeaderEpoch")
             return partition.leader_epoch, partition.end_offset
 

@@ -33,6 +33,26 @@ Wanted = Mapping[UpstreamPartitionName, int]
 """The partitions of one request, each with the timestamp or the leader epoch that is looked up."""
 
 
+async def ends_of_epochs(
+    upstream: Upstream, node_id: int, wanted: Wanted
+) -> dict[UpstreamPartitionName, EpochEndOffset]:
+    """What a broker answers about the leader epochs of partitions."""
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for at, leader_epoch in wanted.items():
+        partition = OffsetForLeaderPartition(partition=at.partition, leader_epoch=leader_epoch)
+        topics.setdefault(at.topic, []).append(partition)
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
+        replica_id=-1,
+    )
+    answer = await upstream.ask_broker(node_id, request, OFFSET_FOR_LEADER_EPOCH)
+    return {
+        UpstreamPartitionName(topic.topic, partition.partition): partition
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+
+
 class _Lookup(NamedTuple, Generic[AnAnswer]):
     at: UpstreamPartitionName
     value: int
@@ -135,23 +155,7 @@ class SharedLookups:
         if way is None:
 
             async def ask(wanted: Wanted) -> Mapping[UpstreamPartitionName, EpochEndOffset]:
-                return await self._ends_of_epochs(node_id, wanted)
+                return await ends_of_epochs(self._upstream, node_id, wanted)
 
             way = self._epochs[node_id] = _Way(node_id, ask)
         return await way.look_up(at, leader_epoch)
-
-    async def _ends_of_epochs(self, node_id: int, wanted: Wanted) -> dict[UpstreamPartitionName, EpochEndOffset]:
-        topics: dict[str, list[OffsetForLeaderPartition]] = {}
-        for at, leader_epoch in wanted.items():
-            partition = OffsetForLeaderPartition(partition=at.partition, leader_epoch=leader_epoch)
-            topics.setdefault(at.topic, []).append(partition)
-        request = OffsetForLeaderEpochRequest(
-            topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
-            replica_id=-1,
-        )
-        answer = await self._upstream.ask_broker(node_id, request, OFFSET_FOR_LEADER_EPOCH)
-        return {
-            UpstreamPartitionName(topic.topic, partition.partition): partition
-            for topic in answer.topics
-            for partition in topic.partitions
-        }
