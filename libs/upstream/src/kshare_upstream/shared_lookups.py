@@ -2,7 +2,8 @@
 
 A leader that opens 2,000 partitions looks up several offsets of each, and a broker works off the requests of a
 connection one after the other. What is looked up in one turn of the event loop is one request for each broker, and what
-comes while that is under way shares the next one. So no answer is older than its call.
+comes while that is under way shares the next one. So no answer is older than its call, and a look-up may wait for the
+one before: logs whose look-ups must not wait for one another, such as a fenced log, do without.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class _Way(Generic[AnAnswer]):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if self._waiting and not task.cancelled():  # the event loop ends
+        if self._waiting and not task.cancelled():  # it is cancelled only where the event loop ends
             self._send_next()
 
     def _take(self) -> list[_Lookup[AnAnswer]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.handlers.list_offsets import LATEST, ListOffsetsHandler
@@ -82,9 +81,8 @@ def run(body: Callable[[Bench], Awaitable[None]]) -> None:
         finally:
             await bench.logs.close()
 
-    loop: Any = VirtualLoop()
+    loop = VirtualLoop()
     loop.run(with_logs())
-    print(loop.problems[:1])
     assert loop.problems == []
 
 
