@@ -7,10 +7,12 @@ STAMP := .venv/.setup-stamp
 
 setup: $(STAMP)
 
+# Compiled, since where PYTHONDONTWRITEBYTECODE is set each start of a process would compile a thousand modules again.
 $(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml libs/*/setup.py libs/*/src/*/*.c services/*/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv sync --quiet --frozen --all-packages --inexact
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv sync --quiet --frozen --all-packages --inexact --compile-bytecode
+	$(BIN)/python -m compileall -q libs services
 	touch $@
 
 protos: setup

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kshare_coordinator.__main__ import build
 from kshare_coordinator.node import CoordinatorNode
+from kshare_coordinator.process import build
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
+
+import pytest
+
+from kshare_fastpath.memory import no_garbage_collection
 
 PROGRAM = """
 import resource, sys
@@ -37,3 +42,18 @@ def test_only_young_objects_are_looked_at_often() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["20000", "10", "100", "True"]
+
+
+def test_nothing_is_collected_during_imports_and_then_as_before() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ImportError), no_garbage_collection():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with no_garbage_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

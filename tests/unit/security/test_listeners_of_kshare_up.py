@@ -13,8 +13,8 @@ from kshare.up.command import UpOptions, run_up
 from kshare.up.data_directory import DataDirectory
 from kshare.up.plan import node_command, plan_cluster
 from kshare_core.configs import process_configs
-from kshare_gateway.__main__ import build
 from kshare_gateway.connections.listeners import configured_listeners
+from kshare_gateway.process import build
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.process_settings import GatewayProcessSettings, read_settings

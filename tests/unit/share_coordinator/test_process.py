@@ -12,7 +12,7 @@ from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Environment
 from kshare_servicekit.flags import SettingsError
 from kshare_servicekit.process_settings import ProcessSettings, read_settings
-from kshare_share_coordinator.__main__ import build
+from kshare_share_coordinator.process import build
 from kshare_share_coordinator.settings import SNAPSHOT_UPDATE_RECORDS_PER_SNAPSHOT
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -26,7 +26,13 @@ SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 BOOTSTRAP = "broker:9092"
 
 
-def examined(upstream: MemoryUpstream, *, step_ms: float = 1.0, has_history: bool = False) -> Diagnosis:
+def examined(
+    upstream: MemoryUpstream,
+    *,
+    step_ms: float = 1.0,
+    has_history: bool = False,
+    made_after_a_trial: Sequence[str] = (),
+) -> Diagnosis:
     """The diagnosis of a cluster whose every write takes `step_ms`."""
     clock = iter(range(1_000_000))
     examination = Examination(
@@ -35,6 +41,7 @@ def examined(upstream: MemoryUpstream, *, step_ms: float = 1.0, has_history: boo
         suffix="x1",
         now_ms=lambda: next(clock) * step_ms,
         has_history=has_history,
+        made_after_a_trial=made_after_a_trial,
     )
     return asyncio.run(examine(upstream, examination))
 
@@ -53,6 +60,20 @@ def test_a_cluster_that_lacks_nothing_but_brokers() -> None:
     assert "a write with acks=all to 1 replica takes 1.00 ms" in fine
     assert "stored once" in fine and "DeleteRecords removes" in fine
     assert upstream.logs == {}, "the trial's topic is deleted"
+
+
+@pytest.mark.parametrize(
+    ("existing", "is_tried"),
+    [((), True), (("__kshare_state",), True), (("__kshare_state", "__kshare_metadata"), False)],
+    ids=["never used", "a topic is missing", "used before"],
+)
+def test_a_cluster_that_passed_the_trial_before_is_not_tried_again(existing: Sequence[str], *, is_tried: bool) -> None:
+    upstream = MemoryUpstream(configs={**SAFE, "unclean.leader.election.enable": "true"})
+    for name in existing:
+        upstream.logs[UpstreamPartitionName(name, 0)] = MemoryLog()
+    diagnosis = examined(upstream, made_after_a_trial=["__kshare_state", "__kshare_metadata"])
+    assert not diagnosis.is_refused and "unclean" in told(diagnosis, Severity.WARNING)
+    assert ("a write with acks=all" in told(diagnosis, Severity.OK)) == is_tried
 
 
 @pytest.mark.parametrize(

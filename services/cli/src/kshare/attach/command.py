@@ -52,9 +52,7 @@ def run_attach(options: AttachOptions) -> bool:
             from kshare.output import stdout_console
 
             console = stdout_console()
-            if not await can_work_with(
-                ExaminedCluster(options.bootstrap, options.config_file), console, only_bad_news=True
-            ):
+            if not await can_work_with(ExaminedCluster(options.bootstrap, options.config_file), console, is_start=True):
                 return False
             console.print(f"logs and ports of this run, for --data-dir of commands: {data_dir}", soft_wrap=True)
             return True

@@ -15,12 +15,14 @@ from rich.text import Text
 from kshare.addresses import parse_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare_core.configs import PROCESS_CONFIGS, Configs, InvalidConfig
+from kshare_servicekit.existing_cluster import TOPIC_PREFIX, state_topic_of
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.to_upstream import PROTOCOL, client_settings
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings, ConnectionLost
 from kshare_upstream.doctor.examination import Examination, examine
 from kshare_upstream.doctor.findings import Diagnosis, Finding, Severity
+from kshare_upstream.own_topics import metadata_topic
 from kshare_upstream.sasl import AuthenticationFailed
 
 STYLES = {Severity.OK: "green", Severity.NOTE: "blue", Severity.WARNING: "yellow", Severity.REFUSAL: "red"}
@@ -42,10 +44,10 @@ def check_cluster(options: ExaminedCluster, console: Console) -> bool:
     return asyncio.run(can_work_with(options, console))
 
 
-async def can_work_with(options: ExaminedCluster, console: Console, *, only_bad_news: bool = False) -> bool:
+async def can_work_with(options: ExaminedCluster, console: Console, *, is_start: bool = False) -> bool:
     """Examines the cluster, prints the findings, and returns whether kshare can work with it; CommandFailed.
 
-    `only_bad_news`: warnings and refusals are printed.
+    `is_start`: only warnings and refusals are printed, and a cluster in which kshare worked before has no trial.
     """
     bootstrap = [BrokerAddress(*parse_address(each, what="BOOTSTRAP")) for each in options.bootstrap.split(",")]
     configs = attach_configs(options.config_file)
@@ -53,20 +55,22 @@ async def can_work_with(options: ExaminedCluster, console: Console, *, only_bad_
         settings = client_settings(configs)
     except InvalidConfig as error:
         raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
+    prefix = configs.text(TOPIC_PREFIX)
     examination = Examination(
         bootstrap=options.bootstrap,
-        prefix=configs.text("kshare.upstream.topic.prefix"),
+        prefix=prefix,
         suffix=secrets.token_hex(4),
         now_ms=lambda: time.monotonic() * 1000,
         has_history=configs.boolean("kshare.delivery.history.enable"),
+        made_after_a_trial=[state_topic_of(configs).name, metadata_topic(prefix).name] if is_start else (),
     )
     try:
         diagnosis = await _examined(bootstrap, settings, examination)
     except (ConnectionLost, AuthenticationFailed) as error:
         raise CommandFailed(f"{error}{'' if configs.is_set(PROTOCOL) else NEEDS_CREDENTIALS}") from None
-    shown = [each for each in diagnosis.findings if not only_bad_news or each.severity in BAD_NEWS]
+    shown = [each for each in diagnosis.findings if not is_start or each.severity in BAD_NEWS]
     _show(shown, console)
-    if diagnosis.is_refused or not only_bad_news:
+    if diagnosis.is_refused or not is_start:
         _show_result(diagnosis, options.bootstrap, console)
     return not diagnosis.is_refused
 

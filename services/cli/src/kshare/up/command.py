@@ -41,7 +41,7 @@ from kshare.up.plan import (
 from kshare.up.role_processes import RoleProcesses
 from kshare.up.web_console import ConsoleOptions, WebConsole
 from kshare_core.configs import Configs, InvalidConfig, process_configs
-from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
+from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers, no_garbage_collection
 from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE
@@ -126,7 +126,8 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
             if one_process:
                 if prepare is not None:
                     asyncio.run(_completed(prepare))
-                from kshare.up.single_process import SingleProcess  # slow to import: loads every role
+                with no_garbage_collection():
+                    from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 
                 configs, _ = load_configs(options.config_file, certificate_properties(certificates, COORDINATOR))
                 ask_for_short_slices()
