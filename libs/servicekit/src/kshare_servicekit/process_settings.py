@@ -134,6 +134,11 @@ class GatewayProcessSettings(ProcessSettings):
     advertised_listeners: str | None = flag(
         "Kafka's advertised.listeners, overriding the config file: NAME://HOST:PORT,...", str, default=None
     )
+    client_sockets: str | None = flag(
+        "Sockets of the parent process that listen already, in place of binding: LISTENER=FILE_DESCRIPTOR,...",
+        str,
+        default=None,
+    )
 
 
 def read_settings(kind: type[AnySettings], arguments: Sequence[str], *, program: str) -> AnySettings:

@@ -20,6 +20,7 @@ from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.connections_per_ip import ConnectionsPerIp
 from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.listeners import GatewayListener, joined
+from kshare_gateway.connections.listening_sockets import bound_sockets
 from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
@@ -184,15 +185,16 @@ class GatewayNode:
 
     async def _bind(self, listener: GatewayListener) -> coordinator_pb2.Node.Listener:
         """Binds a listener's socket, which accepts no connections yet; returns the address that clients are told."""
+        sockets = self._settings.sockets.get(listener.name) or await bound_sockets(listener.host, listener.port)
+        port = int(sockets[0].getsockname()[1])
         tls = self._tls_listeners.get(listener.name)
         if tls is not None:
-            port = await tls.bind(listener.host, listener.port)
+            tls.use(sockets)
         else:
-            server = await asyncio.get_running_loop().create_server(
-                partial(self.new_connection, listener.name), listener.host or None, listener.port, start_serving=False
-            )
-            self._servers.append(server)
-            port = server.sockets[0].getsockname()[1]
+            loop = asyncio.get_running_loop()
+            new_connection = partial(self.new_connection, listener.name)
+            for each in sockets:
+                self._servers.append(await loop.create_server(new_connection, sock=each, start_serving=False))
         self._address = self._address or joined(listener.host, port)
         return coordinator_pb2.Node.Listener(
             name=listener.name,

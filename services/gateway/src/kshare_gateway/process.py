@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kshare_core.configs import InvalidConfig
 from kshare_gateway.connections.listeners import configured_listeners
+from kshare_gateway.connections.listening_sockets import SocketsOfListeners, from_flag
 from kshare_gateway.gateway import log
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
@@ -48,11 +49,19 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
                 configs=configs,
                 listeners=listeners,
                 queued_bytes=queued_bytes(configs),
+                sockets=_inherited_sockets(settings),
             ),
             open_upstream=upstream_opener(configs),
         )
     except InvalidConfig as error:
         raise SettingsError(f"{settings.config}: {error}" if settings.config else str(error)) from error
+
+
+def _inherited_sockets(settings: GatewayProcessSettings) -> SocketsOfListeners:
+    try:
+        return {} if settings.client_sockets is None else from_flag(settings.client_sockets)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _given_listeners(settings: GatewayProcessSettings) -> dict[str, str]:

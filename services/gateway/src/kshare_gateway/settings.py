@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kshare_core.configs import DEFAULT_QUEUED_BYTES, Configs
 from kshare_gateway.connections.listeners import PLAINTEXT, GatewayListener
+from kshare_gateway.connections.listening_sockets import SocketsOfListeners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class GatewaySettings:
     listeners: Sequence[GatewayListener] = ()
     queued_bytes: int = DEFAULT_QUEUED_BYTES
     """Memory budget of requests and responses (`request_memory`): the effective kshare.queued.max.bytes."""
+    sockets: SocketsOfListeners = field(default_factory=dict)
+    """Sockets that listen already; a listener without any is bound."""
     leaders_are_here: bool = False
     """Whether the leaders run in this process: batches are then passed by reference, and no cache saves a transfer."""
 

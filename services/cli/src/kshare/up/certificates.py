@@ -12,6 +12,7 @@ certificates/<role>.properties     the configs that name them
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from kshare.failure import BAD_USE, CommandFailed
@@ -37,7 +38,7 @@ def own_certificates(directory: DataDirectory, configs: Configs) -> dict[str, Pa
         raise CommandFailed(f"cannot write the roles' certificates to {folder}: {error}", BAD_USE) from None
 
 
-def certificate_properties(certificates: dict[str, Path], role: str) -> dict[str, str]:
+def certificate_properties(certificates: Mapping[str, Path], role: str) -> dict[str, str]:
     """What the property file of `role` says; empty without one."""
     return parse_properties(certificates[role].read_text(encoding="utf-8")) if certificates else {}
 

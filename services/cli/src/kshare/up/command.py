@@ -1,9 +1,10 @@
 """The steps of `kshare up`.
 
-Check the configuration, lock the directory, pick the ports, start the roles. If they use an existing cluster, their
-processes load their programs, and wait until the cluster was examined (`kshare attach`) and kshare's topics are there.
-When every role can serve and a client can connect, print the address and write the ready file. Wait for SIGTERM or
-SIGINT. Then stop the gateway, the leaders, the share coordinators and the coordinators, in this order.
+Check the configuration, lock the directory, pick the ports, listen for clients, start the roles. If they use an
+existing cluster, their processes load their programs, and wait until the cluster was examined (`kshare attach`) and
+kshare's topics are there. When every role can serve and a client gets responses, print the address and write the ready
+file. Wait for SIGTERM or SIGINT. Then stop the gateway, the leaders, the share coordinators and the coordinators, in
+this order.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kshare.command_options import LOCAL
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import read_metadata
 from kshare.up.certificates import certificate_properties, own_certificates
+from kshare.up.client_sockets import close_client_sockets, open_client_sockets
 from kshare.up.console import Console
 from kshare.up.data_directory import DataDirectory, write_atomically
 from kshare.up.layout import is_one_process
@@ -113,6 +115,7 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
         plan = _with_metrics(options, plan, one_process=one_process)
         memory_budget = _memory_budget(options, configs, len(plan.nodes), one_process=one_process)
         plan = replace(plan, memory_budgets=budgets_of_processes(memory_budget, [node.role for node in plan.nodes]))
+        plan = replace(plan, sockets=open_client_sockets(plan))
         console = Console()
         try:
             for name, address in plan.metrics.items():
@@ -124,28 +127,41 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
             if options.web_console is not None:
                 web_console = WebConsole(options.web_console, directory, plan, configs, console.write)
             if one_process:
-                if prepare is not None:
-                    asyncio.run(_completed(prepare))
-                with no_garbage_collection():
-                    from kshare.up.single_process import SingleProcess  # slow to import: loads every role
-
-                configs, _ = load_configs(options.config_file, certificate_properties(certificates, COORDINATOR))
-                ask_for_short_slices()
-                keep_large_buffers()
-                collect_garbage_rarely()
-                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    single = SingleProcess(directory, plan, configs, memory_budget)
-                    runner.run(_run(options, plan, single, console, web_console))
+                _run_one_process(options, directory, plan, memory_budget, console, web_console, prepare)
             else:
                 processes = RoleProcesses(directory, plan, console.write, waits=prepare is not None)
                 asyncio.run(_run(options, plan, processes, console, web_console, prepare))
         except ClusterRefused:
             return False
         finally:
+            close_client_sockets(plan.sockets)
             console.close()
     finally:
         directory.close()
     return True
+
+
+def _run_one_process(
+    options: UpOptions,
+    directory: DataDirectory,
+    plan: ClusterPlan,
+    memory_budget: int,
+    console: Console,
+    web_console: WebConsole | None,
+    prepare: Preparation | None,
+) -> None:
+    if prepare is not None:
+        asyncio.run(_completed(prepare))
+    with no_garbage_collection():
+        from kshare.up.single_process import SingleProcess  # slow to import: loads every role
+
+    configs, _ = load_configs(options.config_file, certificate_properties(plan.certificates, COORDINATOR))
+    ask_for_short_slices()
+    keep_large_buffers()
+    collect_garbage_rarely()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        single = SingleProcess(directory, plan, configs, memory_budget)
+        runner.run(_run(options, plan, single, console, web_console))
 
 
 def _memory_budget(options: UpOptions, configs: Configs, nodes: int, *, one_process: bool) -> int:

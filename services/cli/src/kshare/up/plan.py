@@ -20,6 +20,7 @@ from kshare.up.data_directory import DataDirectory
 from kshare.up.supervisor import ProcessPlan
 from kshare_core.configs import Configs
 from kshare_gateway.connections.listeners import GatewayListener, joined
+from kshare_gateway.connections.listening_sockets import SocketsOfListeners, as_flag
 from kshare_servicekit.own_host import own_host
 
 COORDINATOR, SHARE_COORDINATOR, LEADER, GATEWAY = "coordinator", "share-coordinator", "leader", "gateway"
@@ -67,6 +68,8 @@ class ClusterPlan:
     """The listeners of the config `listeners`, the first at `client_address`; empty: only `client_address`."""
     memory_budgets: Mapping[str, int] = field(default_factory=dict)
     """The memory budget of a node's process by role, from kshare.memory.budget."""
+    sockets: SocketsOfListeners = field(default_factory=dict)
+    """Sockets for clients that listen already; a listener without any is bound by the gateway."""
     all_authenticate: bool = False
     """Whether every client needs credentials, since an existing cluster asks for them."""
 
@@ -180,7 +183,15 @@ def _reachable_host(host: str) -> str:
 
 def process_plans(directory: DataDirectory, plan: ClusterPlan) -> list[ProcessPlan]:
     """The processes in start order."""
-    return [ProcessPlan(name=node.name, command=node_command(directory, plan, node)) for node in plan.nodes]
+    descriptors = [each.fileno() for those in plan.sockets.values() for each in those]
+    return [
+        ProcessPlan(
+            name=node.name,
+            command=node_command(directory, plan, node),
+            inherited=descriptors if node.role == GATEWAY else (),
+        )
+        for node in plan.nodes
+    ]
 
 
 def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode) -> list[str]:
@@ -206,6 +217,8 @@ def node_command(directory: DataDirectory, plan: ClusterPlan, node: PlannedNode)
         }
     else:
         options["--listen"] = str(plan.addresses[node.name])
+    if node.role == GATEWAY and plan.sockets:
+        options["--client-sockets"] = as_flag(plan.sockets)
     if node.role in plan.memory_budgets:
         options["--memory-budget"] = str(plan.memory_budgets[node.role])
     if node.name in plan.metrics:

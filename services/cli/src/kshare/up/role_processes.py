@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kshare.up.client_sockets import close_client_sockets
 from kshare.up.data_directory import DataDirectory
 from kshare.up.plan import ClusterPlan, process_plans
 from kshare.up.supervisor import ProcessPlan, RotatingLog, SupervisedProcess
@@ -27,6 +28,7 @@ class RoleProcesses:
     ) -> None:
         """`waits`: the processes wait for `go_on`, and until then their lines are kept back."""
         self._write_line = write_line
+        self._client_sockets = plan.sockets
         self._kept_back: list[str] | None = [] if waits else None
         self._pipe = os.pipe() if waits else None
         self._processes = [
@@ -53,6 +55,7 @@ class RoleProcesses:
         os.close(self._pipe[1])
 
     async def stop(self) -> None:
+        close_client_sockets(self._client_sockets)
         for process in reversed(self._processes):
             await process.stop()
         if self._pipe is not None:
@@ -65,7 +68,7 @@ class RoleProcesses:
         if self._pipe is None:
             return plan
         end = self._pipe[0]
-        return replace(plan, command=[*plan.command, "--start-pipe", str(end)], inherited=(end,))
+        return replace(plan, command=[*plan.command, "--start-pipe", str(end)], inherited=(*plan.inherited, end))
 
     def _write(self, line: str) -> None:
         if self._kept_back is None:

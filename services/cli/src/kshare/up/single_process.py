@@ -180,6 +180,7 @@ class SingleProcess:
                     coordinator_address=plan.coordinator_address,
                     configs=self._configs_of(GATEWAY),
                     queued_bytes=queued_bytes(self._configs_of(GATEWAY)),
+                    sockets=plan.sockets,
                     leaders_are_here=True,
                 ),
                 open_upstream=open_upstream,

@@ -17,12 +17,12 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.security.bounded_lines import BoundedLog
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.listeners import GatewayListener
+from kshare_gateway.connections.listening_sockets import BACKLOG, bound_sockets
 from kshare_gateway.gateway import log
 from kshare_gateway.metrics import GatewayMetrics
 from kshare_servicekit.tls.contexts import HandshakeFailed, TlsServer
@@ -36,7 +36,6 @@ ALERT_TIMEOUT_MS = 1_000
 """How long a rejected client may take to read the alert."""
 ACCEPT_RETRY_MS = 1_000
 """Back-off after a failed accept, as without a free file descriptor."""
-BACKLOG = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +81,9 @@ class TlsListener:
         """Notes that a connection completed its handshake and is counted elsewhere."""
         self._not_clients_yet.pop(connection_id, None)
 
-    async def bind(self, host: str, port: int) -> int:
-        """Binds the sockets, which accept no connections yet; returns the first one's port. OSError."""
-        self._sockets = await _bound_sockets(host, port)
-        return int(self._sockets[0].getsockname()[1])
+    def use(self, sockets: Sequence[socket.socket]) -> None:
+        """Gives it the sockets, which are bound; it accepts no connections yet."""
+        self._sockets = sockets
 
     def start(self) -> None:
         """Starts accepting connections and checking for renewed certificates."""
@@ -97,7 +95,7 @@ class TlsListener:
         self, host: str, port: int, new_connection: Callable[[], ClientConnection]
     ) -> tuple[int, Callable[[], Awaitable[None]]]:
         """Accepts connections at a further port at once; the port, and what closes it. OSError."""
-        sockets = await _bound_sockets(host, port)
+        sockets = await bound_sockets(host, port)
         tasks = [self._start_accepting(each, new_connection) for each in sockets]
 
         async def close() -> None:
@@ -232,29 +230,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was refused: {error.verify_message}"
     return error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
-
-
-async def _bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets at every address of the host, or at every interface; OSError."""
-    found: list[socket.socket] = []
-    addresses: dict[tuple[int, Any], None] = {}
-    loop = asyncio.get_running_loop()
-    for family, _, _, _, address in await loop.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    ):
-        addresses[family, address] = None
-    try:
-        for kind, address in addresses:
-            each = socket.socket(kind, socket.SOCK_STREAM)
-            found.append(each)
-            each.setblocking(False)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if kind == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind(address)
-    except OSError as error:
-        for each in found:
-            each.close()
-        text = f"cannot listen on {host}:{port}: {error.strerror or error}"
-        raise OSError(error.errno, text) from error
-    return found
