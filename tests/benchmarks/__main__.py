@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.endpoints import System, secured_kafka, secured_kshare
+from benchmarks.endpoints import System, attached_kshare, secured_kafka, secured_kshare
 from benchmarks.paced import (
     many_beside_busy_clients,
     paced,
@@ -34,7 +34,6 @@ from benchmarks.scenarios import SCENARIOS, Scenario, Sizes
 from benchmarks.throttled import beside_throttled_clients
 from benchmarks.usage import Usage, costs, usage_of
 from benchmarks.workers import released_records, single_acknowledgements_of_four, small_records
-from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
 from support.kafka.apache_kafka import ApacheKafka
 from support.kafka.java import WITHOUT_SHARE_GROUPS
@@ -61,10 +60,8 @@ DIRECT = "Apache Kafka 3.9.1, direct"
 ATTACHED: Systems = {
     KAFKA: lambda folder: ApacheKafka(folder),
     DIRECT: lambda folder: ApacheKafka(folder, release=WITHOUT_SHARE_GROUPS),
-    "attached, four processes": lambda folder: KshareCluster(folder, engine=TestEngine.KAFKA_PROXY),
-    "attached, single process": lambda folder: KshareCluster(
-        folder, engine=TestEngine.KAFKA_PROXY, single_process=True
-    ),
+    "attached, four processes": partial(attached_kshare, single_process=False),
+    "attached, single process": partial(attached_kshare, single_process=True),
 }
 """kshare in front of an Apache Kafka 3.9.1, which works on the same processors and is counted with kshare.
 

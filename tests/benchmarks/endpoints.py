@@ -23,10 +23,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.certificates import Authority
 from support.environment.free_ports import free_port
 from support.kafka.apache_kafka import ApacheKafka
+from support.kafka.existing_cluster import ExistingCluster
 
 USER, PASSWORD = "bench", "bench-password"
 TIMEOUT_S = 30.0
@@ -141,3 +143,15 @@ def _let_in(bootstrap: str) -> None:
     futures += list(admin.create_acls(rights, request_timeout=TIMEOUT_S).values())
     for future in futures:
         future.result(TIMEOUT_S)
+
+
+@contextmanager
+def attached_kshare(folder: Path, *, single_process: bool) -> Iterator[KshareCluster]:
+    """kshare in mode proxy in front of a broker of its own, which runs as Kafka ships it."""
+    with (
+        ExistingCluster(folder / "existing", as_shipped=True) as existing,
+        KshareCluster(
+            folder, engine=TestEngine.KAFKA_PROXY, upstream=existing, single_process=single_process
+        ) as cluster,
+    ):
+        yield cluster

@@ -22,6 +22,8 @@ from support.kafka.java import NEWEST, kafka_classpath, require_java
 from support.kafka.java_programs import quick_flags
 
 START_TIMEOUT_S = 60.0
+HEAP = "1g"
+"""What Kafka's scripts set."""
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -56,7 +58,7 @@ class ApacheKafka:
         folder: Path,
         settings: dict[str, str] | None = None,
         *,
-        heap: str = "1g",
+        heap: str = HEAP,
         quick: bool = False,
         flags: Sequence[str] = (),
         port: int | None = None,

@@ -14,14 +14,17 @@ from pathlib import Path
 from types import TracebackType
 
 from support.environment.free_ports import free_port
-from support.kafka.apache_kafka import ApacheKafka, new_cluster_id
+from support.kafka.apache_kafka import HEAP, ApacheKafka, new_cluster_id
 from support.kafka.java import WITHOUT_SHARE_GROUPS
 
-HEAP = "384m"
+QUICK_HEAP = "384m"
 
 
 class ExistingCluster:
-    """A context manager; `settings` are added to those of every broker."""
+    """A context manager; `settings` are added to those of every broker.
+
+    With `as_shipped` the brokers run as Kafka's scripts start them, and can be measured; else they start sooner.
+    """
 
     def __init__(
         self,
@@ -30,11 +33,20 @@ class ExistingCluster:
         brokers: int = 1,
         settings: dict[str, str] | None = None,
         release: str = WITHOUT_SHARE_GROUPS,
+        as_shipped: bool = False,
     ) -> None:
         controller_port, cluster_id = free_port(), new_cluster_id()
         self.brokers = [
-            _broker(folder / str(node_id), node_id, controller_port, cluster_id, settings or {}, release)
-            for node_id in range(1, brokers + 1)
+            ApacheKafka(
+                folder / str(node_id),
+                _own_settings(node_id, port, controller_port) | (settings or {}),
+                port=port,
+                release=release,
+                cluster_id=cluster_id,
+                heap=HEAP if as_shipped else QUICK_HEAP,
+                quick=not as_shipped,
+            )
+            for node_id, port in enumerate([free_port() for _ in range(brokers)], 1)
         ]
         self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers)
         self._started = ExitStack()
@@ -52,17 +64,12 @@ class ExistingCluster:
         self._started.close()
 
 
-def _broker(
-    folder: Path, node_id: int, controller_port: int, cluster_id: str, settings: dict[str, str], release: str
-) -> ApacheKafka:
-    port = free_port()
+def _own_settings(node_id: int, port: int, controller_port: int) -> dict[str, str]:
     is_controller = node_id == 1
     controller = f",CONTROLLER://127.0.0.1:{controller_port}" if is_controller else ""
-    own = {
+    return {
         "process.roles": "broker,controller" if is_controller else "broker",
         "node.id": str(node_id),
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port}{controller}",
-        **settings,
     }
-    return ApacheKafka(folder, own, heap=HEAP, quick=True, port=port, release=release, cluster_id=cluster_id)
