@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kshare_coordinator.metadata.etcd.port import EtcdCompacted
@@ -136,7 +136,25 @@ class History:
                 await self._cluster.start(one.node_id, journal_limit=5, value_bytes_limit=120)
 
 
+PIECES_READ_BEFORE_THEIR_ENTRY: list[tuple[Fault, int]] = [
+    (("cut", 1, 3500), 744),
+    (("stop", 3, 500), 45),
+    (("etcd restarts", 0, 0), 476),
+    (("slow", 1, 20), 164),
+    (("etcd pauses", 0, 1500), 465),
+    (("etcd pauses", 0, 200), 177),
+    (("etcd restarts", 0, 0), 0),
+    (("etcd restarts", 0, 0), 660),
+    (("cut", 2, 1000), 130),
+    (("etcd pauses", 0, 200), 87),
+    (("lose requests", 1, 2), 411),
+    (("etcd pauses", 0, 4000), 7),
+]
+"""A coordinator loaded the catalog between an append's pieces and its entry, owned it later, and removed the pieces."""
+
+
 @settings(max_examples=20, deadline=None)
+@example(faults=PIECES_READ_BEFORE_THEIR_ENTRY)
 @given(faults=st.lists(st.tuples(FAULTS, st.integers(0, 800)), min_size=1, max_size=12))
 def test_no_confirmed_write_is_lost_and_no_partition_has_two_owners(faults: list[tuple[Fault, int]]) -> None:
     async def scene(backend: Backend) -> None:

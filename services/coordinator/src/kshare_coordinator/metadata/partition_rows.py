@@ -64,6 +64,7 @@ class PartitionRows:
         self.sizes[entry.sequence] = entry.size
         if entry.large is not None:
             self.large[entry.sequence] = entry.large
+            self.orphans.pop(entry.large, None)  # its pieces were read before it, while another was writing it
         self.put(entry.writes)
 
     def head_changed(self, head: pb.MetadataHead, revision: int) -> None:
