@@ -16,7 +16,8 @@ ROWS = PREFIX.encode() + b"rows/-1/"
 SLOW_MS = 250
 """Of each way, so that the second coordinator starts between the append's two requests."""
 LIMIT = {"value_bytes_limit": 60}
-LARGE = "x" * 100
+LARGE = "x" * 600
+"""Ten pieces and more, so that on a real etcd the entry comes seconds after the first of them."""
 
 
 @pytest.fixture(params=["memory", "etcd"])

@@ -31,7 +31,7 @@ def examined(
     *,
     step_ms: float = 1.0,
     has_history: bool = False,
-    made_after_a_trial: Sequence[str] = (),
+    topics_of_earlier_work: Sequence[str] = (),
 ) -> Diagnosis:
     """The diagnosis of a cluster whose every write takes `step_ms`."""
     clock = iter(range(1_000_000))
@@ -41,7 +41,7 @@ def examined(
         suffix="x1",
         now_ms=lambda: next(clock) * step_ms,
         has_history=has_history,
-        made_after_a_trial=made_after_a_trial,
+        topics_of_earlier_work=topics_of_earlier_work,
     )
     return asyncio.run(examine(upstream, examination))
 
@@ -67,11 +67,11 @@ def test_a_cluster_that_lacks_nothing_but_brokers() -> None:
     [((), True), (("__kshare_state",), True), (("__kshare_state", "__kshare_metadata"), False)],
     ids=["never used", "a topic is missing", "used before"],
 )
-def test_a_cluster_that_passed_the_trial_before_is_not_tried_again(existing: Sequence[str], *, is_tried: bool) -> None:
+def test_a_cluster_in_which_kshare_has_worked_is_not_tried_again(existing: Sequence[str], *, is_tried: bool) -> None:
     upstream = MemoryUpstream(configs={**SAFE, "unclean.leader.election.enable": "true"})
     for name in existing:
         upstream.logs[UpstreamPartitionName(name, 0)] = MemoryLog()
-    diagnosis = examined(upstream, made_after_a_trial=["__kshare_state", "__kshare_metadata"])
+    diagnosis = examined(upstream, topics_of_earlier_work=["__kshare_state", "__kshare_metadata"])
     assert not diagnosis.is_refused and "unclean" in told(diagnosis, Severity.WARNING)
     assert ("a write with acks=all" in told(diagnosis, Severity.OK)) == is_tried
 

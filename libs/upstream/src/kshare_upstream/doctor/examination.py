@@ -30,24 +30,24 @@ class Examination:
     """A monotonic clock."""
     has_history: bool = False
     """Whether the delivery history is to be written."""
-    made_after_a_trial: Sequence[str] = ()
-    """Topics that kshare makes where a trial found nothing to refuse; where all exist there is none. Empty: always."""
+    topics_of_earlier_work: Sequence[str] = ()
+    """kshare's own topics: where all exist kshare has worked, and there is no trial. Empty: always a trial."""
 
 
 async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
     """All findings about a cluster that can be reached; ConnectionLost or AuthenticationFailed if it cannot be.
 
-    The trial is left out where the brokers are too old for it, and where they passed it before.
+    The trial is left out where the brokers are too old for it, and where kshare has worked before.
     """
     diagnosis = Diagnosis()
-    view = await upstream.describe(examination.made_after_a_trial)
+    view = await upstream.describe(examination.topics_of_earlier_work)
     examine_apis(await upstream.versions(), len(view.brokers), diagnosis)
     if diagnosis.is_refused:
         return diagnosis
     try:
         await examine_configs(upstream, view, examination.bootstrap, diagnosis)
         replicas = replication_factor(len(view.brokers))
-        if not _passed_before(view):
+        if not _has_worked_there(view):
             trial = Trial(
                 topic=f"{examination.prefix}check_{examination.suffix}",
                 prefix=examination.prefix,
@@ -63,6 +63,6 @@ async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
     return diagnosis
 
 
-def _passed_before(view: ClusterView) -> bool:
+def _has_worked_there(view: ClusterView) -> bool:
     """Whether there are topics to look for, and all of them exist."""
     return bool(view.topics) and all(topic.error_code == ErrorCode.NONE for topic in view.topics.values())

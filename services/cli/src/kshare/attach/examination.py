@@ -62,7 +62,7 @@ async def can_work_with(options: ExaminedCluster, console: Console, *, is_start:
         suffix=secrets.token_hex(4),
         now_ms=lambda: time.monotonic() * 1000,
         has_history=configs.boolean("kshare.delivery.history.enable"),
-        made_after_a_trial=[state_topic_of(configs).name, metadata_topic(prefix).name] if is_start else (),
+        topics_of_earlier_work=[state_topic_of(configs).name, metadata_topic(prefix).name] if is_start else (),
     )
     try:
         diagnosis = await _examined(bootstrap, settings, examination)
