@@ -1,5 +1,10 @@
 # The targets a person needs; each makes .venv first when it is missing. See README.md.
-PYTHON ?= python3.11
+# Of `.venv`. Debian builds its Python with profile-guided optimization, pyenv by default without: it takes a fifth less
+# time. So the system's goes first, if it can make environments and has headers for C extensions.
+CAN_SETUP := import ensurepip, os, sys, sysconfig; \
+  sys.exit(sys.version_info < (3, 11) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
+  $$python -c '$(CAN_SETUP)' 2>/dev/null && echo $$python && exit; done; echo python3.11)
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
@@ -9,7 +14,7 @@ setup: $(STAMP)
 
 # Compiled, since where PYTHONDONTWRITEBYTECODE is set each start of a process would compile a thousand modules again.
 $(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml libs/*/setup.py libs/*/src/*/*.c services/*/pyproject.toml)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv sync --quiet --frozen --all-packages --inexact --compile-bytecode
 	$(BIN)/python -m compileall -q libs services
