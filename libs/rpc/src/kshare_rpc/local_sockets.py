@@ -22,7 +22,7 @@ BACKLOG = 100
 SEND_BUFFER_BYTES = 256 * 1024
 """What the kernel takes of a message at once; it doubles the value, and net.core.wmem_max bounds it (208 KiB on most
 machines). No more, because a short answer cannot overtake what the kernel has taken: with 4 MB, a good client waited
-300 ms beside clients that fetch much and read nothing (docs/performance.md)."""
+300 ms beside clients that fetch much and read nothing (docs/internals/performance.md)."""
 _PEER = struct.Struct("iII")
 """Linux's struct ucred: process, user, group."""
 

@@ -8,7 +8,7 @@ Who syncs decides how long it takes there. The threads of io_uring belong to thi
 (`kshare_fastpath.scheduling`): beside two busy processes a sync takes 0.1 to 0.2 ms, as without them. A Python thread
 inherits them too, and needs the interpreter's lock besides. Sandboxes often refuse io_uring, as Docker's and
 containerd's default seccomp profiles do. Linux AIO is not used: its threads are the kernel's own and wait for a whole
-slice of a process that computes, 3 ms in the median (docs/performance.md).
+slice of a process that computes, 3 ms in the median (docs/internals/performance.md).
 """
 
 from __future__ import annotations

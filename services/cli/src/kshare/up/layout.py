@@ -2,9 +2,9 @@
 
 For `kshare up`, `auto` is a process for each node. One process for all of them has the higher rates, needs less
 processor time and memory, and at 500 records a second beside busy clients answers sooner, since a record crosses no
-border between processes (docs/performance.md). But the system gives it one share of the processors: at 5,000 records a
-second beside busy clients it falls behind, with a p99 three times as long. And a node that fails takes the others with
-it, while a process of its own is started again beside the others.
+border between processes (docs/internals/performance.md). But the system gives it one share of the processors: at 5,000
+records a second beside busy clients it falls behind, with a p99 three times as long. And a node that fails takes the
+others with it, while a process of its own is started again beside the others.
 
 In front of an existing cluster, `auto` is one process where the machine has at most ATTACHED_PROCESSORS processors and
 no role has several nodes. It keeps nothing of its own that a failing node could take along, and the hops between
