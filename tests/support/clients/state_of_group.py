@@ -10,6 +10,7 @@ import grpc
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from kshare_core.errors import ErrorCode
 from kshare_rpc.generated.kshare.v1.share_coordinator_pb2 import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
@@ -33,7 +34,11 @@ def topic_id_of(bootstrap: str, topic: str) -> bytes:
 
 
 def start_offsets(cluster: KshareCluster, group: str, topic: str, partitions: int) -> list[int]:
-    """The durable start offset of each share-partition."""
+    """The durable start offset of each share-partition.
+
+    A state partition that is still being loaded is asked again, as leaders do: on the kafka engine a role is ready
+    before it has read all of them.
+    """
     topic_id = topic_id_of(cluster.bootstrap, topic)
     request = ReadShareGroupStateSummaryRequest(
         group_id=group,
@@ -47,8 +52,14 @@ def start_offsets(cluster: KshareCluster, group: str, topic: str, partitions: in
             request_serializer=ReadShareGroupStateSummaryRequest.SerializeToString,
             response_deserializer=ReadShareGroupStateSummaryResponse.FromString,
         )
-        answer = call(request, timeout=TIMEOUT_S)
-    assert [result.error_code for result in answer.results] == [0] * partitions
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            answer = call(request, timeout=TIMEOUT_S)
+            codes = [result.error_code for result in answer.results]
+            if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in codes or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    assert codes == [0] * partitions, [result.error_message for result in answer.results]
     return [result.start_offset for result in answer.results]
 
 
