@@ -62,7 +62,7 @@ class Cluster:
         """Asks for the cluster's brokers, because one is silent."""
 
     async def close(self) -> None:
-        """Ends all connections; a request that still comes gets ConnectionLost instead of a connection nobody ends."""
+        """Ends all connections; a request that still comes gets ConnectionLost: its connection would stay open."""
         self._is_closed = True
         if self._watch_timer is not None:
             self._watch_timer.cancel()
@@ -241,7 +241,7 @@ def _is_usable(task: asyncio.Task[Connection]) -> bool:
 
 
 def _note_failure(task: asyncio.Task[Connection]) -> None:
-    """Takes note of a failure, which every waiter is told, so that asyncio does not report one that nobody awaits."""
+    """Takes note of a failure, which every waiter is told, so that asyncio does not report it as never retrieved."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""Producer ids without a transactional id: a fresh one for whoever asks (InitProducerId, KIP-98)."""
+"""Producer ids without a transactional id: each request gets a fresh one (InitProducerId, KIP-98)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProducerId(NamedTuple):
 
 
 async def fresh_producer_id(upstream: Upstream, *, deadline_ms: int = 30_000) -> ProducerId:
-    """A producer id that nobody had before; Refused, OutcomeUnknown."""
+    """A producer id that was never used before; Refused, OutcomeUnknown."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + deadline_ms / 1000
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=deadline_ms)

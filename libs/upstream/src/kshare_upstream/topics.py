@@ -32,7 +32,7 @@ def replication_factor(broker_count: int, wanted: int = HIGHEST_REPLICATION_FACT
 
 
 def durable_configs(replicas: int) -> dict[str, str]:
-    """Configs of a log that loses nothing while one of its replicas fails, and that nobody else shortens.
+    """Configs of a log that loses nothing while one of its replicas fails, and that only kshare shortens.
 
     `cleanup.policy` is never compact: the last record of a key may be one that its reader must ignore.
     """

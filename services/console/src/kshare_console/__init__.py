@@ -5,7 +5,7 @@
 | `cluster_client` | the cluster over the Kafka protocol, as the signed-in user |
 | `role_calls` | RPCs of coordinators and leaders, with the certificate of an administrator |
 | `views/` | what each page shows: a reading of the cluster as JSON, computed once for all viewers |
-| `live` | streams: a view is computed again and sent on while somebody looks at it |
+| `live` | streams: a view is computed again and sent on while it has viewers |
 | `actions` | what `--console-admin` allows: asked back, judged by the authorizer, written to the audit log |
 | `http/` | the server: routes, sessions, guards, the static page |
 | `page/` | the page: HTML, CSS and JavaScript modules, without a build step |

@@ -1,6 +1,6 @@
 """Live views: one computation for all viewers of the same view, sent to each whenever it changed.
 
-A view is computed while somebody looks at it, at most every INTERVAL_MS, less often where it takes long. A viewer has
+A view is computed while it has viewers, at most every INTERVAL_MS, less often where it takes long. A viewer has
 the newest state only: one that reads slowly misses those in between and costs no memory.
 """
 
@@ -32,7 +32,7 @@ class Message(NamedTuple):
 
 
 class LiveViews:
-    """The views that somebody looks at; `limit` is how many viewers there may be."""
+    """The views under way; `limit` is how many viewers there may be."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -195,6 +195,6 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
 
 
 def _note_failure(task: asyncio.Task[Any]) -> None:
-    """Takes note of a failure, which every waiter gets, so that asyncio does not report one that nobody awaits."""
+    """Takes note of a failure, which every waiter gets, so that asyncio does not report it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -129,7 +129,7 @@ class StateStore:
         """Drops the problems of share-partitions that this node has lost or gained."""
         self._corrupt = {key: problem for key, problem in self._corrupt.items() if not is_forgotten(key)}
         if self._read_failure is not None and is_forgotten(self._read_failure[0]):
-            self._read_failure = None  # nobody asks this node for it again
+            self._read_failure = None  # this node is not asked for it again
 
     def load(self, key: SharePartitionKey) -> Sequence[Record]:
         """All records of a share-partition, in order; raises StorageFailure or CorruptRecord."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 USER_TYPE = "User"
 ANONYMOUS = "User:ANONYMOUS"
-"""A client whose listener authenticates nobody, or that presented no certificate."""
+"""A client of a listener without authentication, or that presented no certificate."""
 
 
 def user(name: str) -> str:

@@ -6,7 +6,7 @@ last valid claim before it. So every reader of the same log agrees on which batc
 
 **Confirmation.** An owner expects its next batch at the offset after its last one. If the broker appended the batch
 there, nothing came between. Else the owner reads what came between. A valid claim there means that the owner has lost
-the log, and that its batch does not count. Other batches do not count for anybody and are skipped.
+the log, and that its batch does not count. All readers skip other batches.
 
 **Why what is confirmed stays.** The owner has folded everything up to its claim c. That it confirms a batch at b means
 that there is no valid claim between c and b. The claim c' of a successor is above b, then what it folds holds the

@@ -70,7 +70,7 @@ class GroupPlan:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The configs to set at the new place. What somebody set there stays, except for a reset that loses records."""
+        """The configs to set at the new place. Those that are set there stay, except for a reset that loses records."""
         if self.new is None:
             return {}
         wanted = {name: value for name, value in self.old.configs.items() if name not in self.new.configs}

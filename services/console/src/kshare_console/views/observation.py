@@ -1,4 +1,4 @@
-"""What one principal sees of the whole cluster: read every STEP_MS while somebody looks, shared by all who look.
+"""What one principal sees of the whole cluster: read every STEP_MS while it has viewers, which share it.
 
 A reading costs requests about all groups, so it is not made for each viewer. It is made again at most every STEP_MS,
 less often where it takes long, and ends KEEP_S after the last look. The history keeps POINTS_LIMIT readings.

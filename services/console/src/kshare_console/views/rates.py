@@ -14,7 +14,7 @@ Totals = leader_pb2.DescribeShareGroupTotalsResponse
 
 
 class Counters(NamedTuple):
-    """Counters of one leader, of the groups that somebody may see."""
+    """Counters of one leader, of the groups that a viewer may see."""
 
     delivered: int = 0
     redelivered: int = 0

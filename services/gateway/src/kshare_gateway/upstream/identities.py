@@ -1,7 +1,7 @@
 """Who clients are at the cluster: what they authenticate as there, on connections that are theirs.
 
 SASL passes through the gateway. TLS ends at it, so a client's certificate does not. Configurations in which clients
-would be somebody else at the cluster than they are here are refused.
+would be another principal at the cluster than they are here are refused.
 """
 
 from __future__ import annotations

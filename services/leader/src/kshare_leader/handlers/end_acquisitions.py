@@ -1,4 +1,4 @@
-"""EndAcquisitions: an administrator releases or rejects Acquired records, whoever holds them.
+"""EndAcquisitions: an administrator releases or rejects Acquired records, whichever member holds them.
 
 It is for records that a member holds and does not end: a worker that hangs and keeps renewing, or a lock of hours. The
 records go the way of a member's RELEASE or REJECT: to Available, or at the delivery count limit to the dead letters or

@@ -506,7 +506,7 @@ class SharePartition:
     def end_acquisitions(
         self, first_offset: int, last_offset: int, event: Event, limits: GroupLimits
     ) -> EndedAcquisitions:
-        """Releases or rejects the Acquired records in first..last, whoever holds them: an administrator's command.
+        """Releases or rejects the Acquired records in first..last, of any member: an administrator's command.
 
         `event` is RELEASE or REJECT, with the effect that it has in an acknowledgement. A record in another state, or
         whose acknowledgement waits for its write, keeps that. The lock's later end finds nothing to do.

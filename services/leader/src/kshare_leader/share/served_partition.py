@@ -413,7 +413,7 @@ class ServedPartition:
     def end_acquisitions(
         self, first_offset: int, last_offset: int, acknowledge_type: AcknowledgeType
     ) -> tuple[int, Stored | None]:
-        """Releases or rejects Acquired records, whoever holds them; their number, and the write to wait for."""
+        """Releases or rejects any member's Acquired records; their number, and the write to wait for."""
         if self.machine is None:
             return 0, None
         event = EVENT_OF_ACKNOWLEDGEMENT[acknowledge_type]

@@ -1,7 +1,7 @@
 """The stored progress of share-partitions that were not fetched since this leader started, or since it leads them.
 
 Their lag is computed from it, and those with Archiving records are loaded, so that their dead letters are sent
-although nobody fetches. Progress is in memory only while a share-partition is in use. So this leader reads the
+although no member fetches. Progress is in memory only while a share-partition is in use. So this leader reads the
 stored progress of all its share-partitions from the share coordinators, without loading any: when it starts, when it
 gains partitions, when state partitions change owners, after an administrator replaced state, and every
 REFRESH_INTERVAL_S. Pages are read one after the other, PAUSE_S apart: 10,000 share-partitions take about two seconds,

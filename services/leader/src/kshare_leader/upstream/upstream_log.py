@@ -93,7 +93,7 @@ class _View:
         self.listeners: dict[object, Callable[[], None]] = {}
 
     def next_offset(self, log_end: int, limit_bytes: int) -> int | None:
-        """The first offset that is missing, None where enough was fetched ahead. Nobody read yet: the log's end."""
+        """The first offset that is missing, None where enough is buffered. Before the first read: the log's end."""
         if self.window.missing_from is not None:
             return self.window.missing_from
         end, ahead_bytes = self.window.covered(log_end if self.position is None else self.position)
@@ -352,7 +352,7 @@ class UpstreamLog:
     # Fetching
 
     def next_fetch(self, *, read_committed: bool) -> FetchPosition | None:
-        """What to fetch next for an isolation level; None while nobody reads, or enough is here."""
+        """What to fetch next for an isolation level; None without readers, or when enough is buffered."""
         view = self._views[read_committed]
         was_read = view.position is not None and self._now_ms() - view.last_read_ms <= INTEREST_MS
         if not self.is_open or not (was_read or view.listeners):

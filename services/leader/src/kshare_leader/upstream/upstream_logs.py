@@ -7,8 +7,8 @@ that cannot be opened is tried again, with a back-off.
 **Truncated logs.** A log whose records at known offsets are others now is replaced by a new object, and the listener is
 told, which drops the log's share-partitions. They load their state again, and cut it by the cluster's leader epochs.
 
-**Ends.** Fetches tell where a log ends. The ends of logs that nobody fetches, which a group's lag is computed from, are
-asked for every ENDS_INTERVAL_S, one request for each broker.
+**Ends.** Fetches tell where a log ends. The ends of logs without a fetch under way are asked for every ENDS_INTERVAL_S,
+one request for each broker: a group's lag is computed from them.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ class StatePartition:
         try:
             await self._log.claim(self._claim, found.take)
         except NotAFencedLog as problem:
-            if self._has_rows:  # nobody can read what is left of it, and this node has what was confirmed
+            if self._has_rows:  # what is left cannot be read, and this node has what was confirmed
                 self._note_truncation(f"the log of state partition {self.number} has lost its beginning: {problem}")
                 await self._log.log.delete_before(await self._log.log.offset_at(LATEST_TIMESTAMP))
                 raise MustClaimAgain(str(problem)) from None

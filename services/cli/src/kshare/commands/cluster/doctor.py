@@ -230,7 +230,7 @@ def check_partitions(set_up: SetUp) -> Iterator[Finding]:
 
 
 def check_groups(set_up: SetUp) -> Iterator[Finding]:
-    """Groups whose records nobody processes, and groups whose dead letters have no topic."""
+    """Groups whose records no member processes, and groups whose dead letters have no topic."""
     groups = [group for group in read_overviews(set_up.bootstrap, set_up.properties) if group.kind.lower() == SHARE]
     waiting = [group for group in groups if group.lag and group.members == 0]
     for group in waiting[:SHOWN_GROUPS]:

@@ -24,7 +24,7 @@ from kshare_gateway.security.sasl.mechanism import Authenticated
 from kshare_gateway.security.sasl.oauth_bearer import TokenRefused
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Public keys only: with a shared secret, whoever checks tokens could make them."""
+"""Public keys only: with a shared secret, a verifier could also make tokens."""
 REFETCH_MS = 60_000
 FETCH_TIMEOUT_S = 10.0
 KEY_SET_LIMIT_BYTES = 1 << 20
