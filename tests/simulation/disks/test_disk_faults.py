@@ -14,6 +14,7 @@ import pytest
 from kshare_core.errors import StorageFailure
 from kshare_rpc.network import Network
 from kshare_runtime import checksummed_rows
+from kshare_runtime.checksummed_rows import sealed
 from kshare_runtime.ports import Environment, KeyValueStore, Write
 from support.simulation.connections import ClientListeners
 from support.simulation.disks.kinds import DISK_KINDS
@@ -307,7 +308,12 @@ def test_reads_fail_or_return_a_wrong_bit() -> None:
         for _, value in store.scan(FAMILY, b""):
             wrong = int.from_bytes(value, "big") ^ int.from_bytes(b"value", "big")
             assert wrong.bit_count() == 1
+        run.conditions.has_older_rows = True
+        assert {value for _, value in store.scan(FAMILY, b"")} == {b"value"}, "none that no code could notice"
+        store.write([Write(FAMILY, KEYS[0], sealed(KEYS[0], b"new"))])
+        assert store.get(FAMILY, KEYS[0]) != sealed(KEYS[0], b"new"), "rows of the present version as before"
         run.conditions.flipping_reads = 0.0
+        store.write([Write(FAMILY, KEYS[0], b"value")])
         assert {value for _, value in store.scan(FAMILY, b"")} == {b"value"}, "the disk itself has the right bits"
 
     run.play(main())

@@ -222,6 +222,7 @@ class Operator:
             await host.stop()
             if not host.running and name in self._cluster.hosts:  # it may have left meanwhile
                 host.disk.put_back(with_older_rows(host.disk.copy()))
+                host.disk_conditions.has_older_rows = not name.startswith("share-coordinator")
                 host.start()
 
 

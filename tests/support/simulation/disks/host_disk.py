@@ -51,6 +51,8 @@ class HostDisk(DiskEvents):
         """The probability that a read of a row fails."""
         self.flipping_reads = 0.0
         """The probability that a read of a row returns one bit that is wrong."""
+        self.has_older_rows = False
+        """Whether the disk has rows of a version that gave rows of leaders and coordinators no checksum."""
         self.slow_sync_s = 0.0
         """How much longer each sync takes."""
         self.is_hung = False
@@ -128,8 +130,7 @@ class HostDisk(DiskEvents):
 
     def _has_checksum(self, family: str, value: bytes) -> bool:
         """False for a row that an older leader or coordinator left: no code can notice a wrong bit in it."""
-        is_sealed = family == keys.LOG or value.startswith(_MARK)
-        return is_sealed or not self._host.name.startswith(("leader", "coordinator"))
+        return not self.has_older_rows or family == keys.LOG or value.startswith(_MARK)
 
     def begun_writes_kept(self, count: int) -> int:
         """After `kill -9` all are left; a power cut leaves a part of them, or nothing."""
