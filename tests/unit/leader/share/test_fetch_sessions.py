@@ -10,8 +10,9 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_leader.handlers.share_acknowledge import owner_of
 from kshare_leader.share import fetch_sessions
-from kshare_leader.share.fetch_sessions import FetchSession
+from kshare_leader.share.fetch_sessions import TRIED_AT_ONCE_LIMIT, FetchSession
 from kshare_leader.share.limits import LOOK_UP_INTERVAL_MS
+from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.leader.share.service import Leader, MemoryTopicLog, entries, fetch_partition, owner, run
 
@@ -34,13 +35,14 @@ async def ask(
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_records: int = 500,
+    max_bytes: int = 1 << 20,
 ) -> leader_pb2.ShareFetchResponse:
     """A ShareFetch with this number; `remembered`: the number of the fetch that named the partitions, 0: this one."""
     request = leader_pb2.ShareFetchRequest(
         owner=owner(member),
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
-        max_bytes=1 << 20,
+        max_bytes=max_bytes,
         max_records=max_records,
         batch_size=max_records,
         partitions=partitions,
@@ -128,6 +130,52 @@ def test_each_partition_is_tried_in_turn() -> None:
                 tried.append(partition)
                 assert acquired
         assert sorted(tried) == list(range(40)), "none twice before all had their turn"
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_fetch_that_records_fill_looks_at_few_share_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    has_deliverable = ServedPartition.has_deliverable
+
+    def counting(served: ServedPartition) -> bool:
+        looked_at.append(served.key.partition)
+        return has_deliverable(served)
+
+    async def test() -> None:
+        leader = make_leader(partitions=40)
+        await open_session(leader, 1)
+        for index in range(40):
+            leader.log(index).append(10)
+        await asyncio.sleep(0)
+        monkeypatch.setattr(ServedPartition, "has_deliverable", counting)
+        counts = []
+        for number in range(2, 12):
+            looked_at.clear()
+            assert len(found(await ask(leader, number, remembered=1, max_records=20))) == 2
+            counts.append(len(looked_at))
+        assert counts[0] <= TRIED_AT_ONCE_LIMIT and counts[1:] == [3] * 9, "of them two have the records"
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_bytes_are_divided_between_many_share_partitions_also_after_fetches_that_records_filled() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=40)
+        await open_session(leader, 1)
+        for index in range(40):
+            for _ in range(100):
+                leader.log(index).append(10)
+        await asyncio.sleep(0)
+        max_bytes = 100 * TRIED_AT_ONCE_LIMIT
+        assert len(found(await ask(leader, 2, remembered=1, max_bytes=max_bytes))) == TRIED_AT_ONCE_LIMIT, (
+            "a batch of 100 bytes of each"
+        )
+        assert len(found(await ask(leader, 3, remembered=1, max_bytes=max_bytes, max_records=5))) == 1
+        await ask(leader, 4, remembered=1, max_bytes=max_bytes)
+        assert len(found(await ask(leader, 5, remembered=1, max_bytes=max_bytes))) == TRIED_AT_ONCE_LIMIT
         await leader.service.stop()
 
     run(test)

@@ -2,7 +2,7 @@
 
 It does what `share_fetch` does, with these differences:
 - The leader chooses the order in which partitions are tried.
-- `max_bytes` is divided between at most TRIED_AT_ONCE partitions at a time.
+- `max_bytes` is divided between at most `FetchSession.tried_at_once` partitions at a time.
 - The answer has only the partitions with records, errors or acknowledgements.
 """
 
@@ -17,8 +17,6 @@ from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.fetch_sessions import FetchSession
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
-
-TRIED_AT_ONCE = 16
 
 _FETCHED = leader_pb2.ShareFetchRequest.Partition(fetch=True)
 """Of partitions that the request does not name: without acknowledgements and cached runs."""
@@ -77,7 +75,7 @@ class SessionFetchCall(ShareFetchCall):
             return False
         something = False
         records_left, bytes_left = self._request.max_records, self._request.max_bytes
-        not_tried = len(session.ready)
+        not_tried, had_records = len(session.ready), 0
         while not_tried > 0 and records_left > 0 and not (something and bytes_left <= 0):
             deliverable, looked_at, has_error = self._deliverable(not_tried)
             not_tried -= looked_at
@@ -90,6 +88,7 @@ class SessionFetchCall(ShareFetchCall):
                 something |= self._take(fetch, served, records_left, share, at_least_one_batch=not something)
                 if fetch.taken.records:
                     session.had_records()
+                    had_records += 1
                 records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
                 bytes_left -= sum(batch.length for batch in fetch.taken.batches)
                 if something or not self._directory.has_lease():
@@ -98,6 +97,7 @@ class SessionFetchCall(ShareFetchCall):
                     served.sleep(session)
         if not something:
             session.sleep_where_ready()
+        session.attempted(had_records, was_filled=records_left <= 0)
         return something
 
     def _deliverable(self, limit: int) -> tuple[list[tuple[PartitionFetch, ServedPartition]], int, bool]:
@@ -109,7 +109,7 @@ class SessionFetchCall(ShareFetchCall):
         found: list[tuple[PartitionFetch, ServedPartition]] = []
         failed: list[SharePartitionKey] = []
         looked_at = 0
-        while session.ready and looked_at < limit and len(found) < TRIED_AT_ONCE:
+        while session.ready and looked_at < limit and len(found) < session.tried_at_once:
             looked_at += 1
             key, _ = session.ready.popitem(last=False)
             served = self._usable(key)

@@ -27,6 +27,8 @@ from kshare_leader.share.limits import IDLE_UNLOAD_MS, LOOK_UP_INTERVAL_MS, REME
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_leader.share.waiting_fetches import Waiter
 
+TRIED_AT_ONCE_LIMIT = 16
+
 
 class FetchSession:
     """See the module docstring. `number` is that of the fetch that named the partitions."""
@@ -39,6 +41,7 @@ class FetchSession:
         "owner",
         "ready",
         "served",
+        "tried_at_once",
         "used_at_ms",
         "waiter",
     )
@@ -54,6 +57,8 @@ class FetchSession:
         self.waiter: Waiter | None = None
         """Its fetch that waits for records."""
         self.used_at_ms = self._looked_up_at_ms = now_ms
+        self.tried_at_once = TRIED_AT_ONCE_LIMIT
+        """How many share-partitions with deliverable records the next attempt collects before it takes from them."""
         self._wait_number: int | None = None
 
     def wait_from(self, wait_number: int) -> int:
@@ -65,6 +70,14 @@ class FetchSession:
     def had_records(self) -> None:
         """Its next wait begins behind all others."""
         self._wait_number = None
+
+    def attempted(self, had_records: int, *, was_filled: bool) -> None:
+        """An attempt took records from so many share-partitions; `was_filled`: as many as the fetch may have.
+
+        Then the next one probably needs no more of them than this one, and looks at one to spare. Otherwise bytes may
+        be the limit, which are divided between all that are collected.
+        """
+        self.tried_at_once = min(had_records + 1, TRIED_AT_ONCE_LIMIT) if was_filled else TRIED_AT_ONCE_LIMIT
 
     def rouse(self, key: SharePartitionKey) -> None:
         """Something may be deliverable at a share-partition where it slept."""
