@@ -182,6 +182,7 @@ class FakeTransport(asyncio.Transport):
         self._client = client
         self.is_closed = False
         self.reading = True
+        self.writes = 0
         self.unsent_bytes = 0
         """What this transport says that it has not sent."""
 
@@ -189,9 +190,11 @@ class FakeTransport(asyncio.Transport):
         return ("10.1.2.3", 40000) if name == "peername" else default
 
     def write(self, data: Any) -> None:
+        self.writes += 1
         self._client.received(bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
+        self.writes += 1
         self._client.received(b"".join(list_of_data))
 
     def get_write_buffer_size(self) -> int:
@@ -377,6 +380,11 @@ class GatewayHarness:
 
     def client(self) -> GatewayClient:
         return GatewayClient(self.node)
+
+    @property
+    def requests_done(self) -> set[tuple[int, int]]:
+        """(API key, version) of which a request is done, though its response may not be written yet."""
+        return set(self.node._gateway.metrics.requests)
 
     async def settle(self) -> None:
         """Lets everything run that can run without anybody's answer."""

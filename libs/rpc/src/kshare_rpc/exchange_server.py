@@ -192,7 +192,7 @@ class ServerExchange(Http2Exchange):
             self._calls.start(header, payload, partial(self._answer, stream_id, stream), self._caller)
 
     def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
-        """Sends a call's answer; at once if no other call is in flight, whose answer it could be sent with."""
+        """Sends a call's answer; at once if no other call is in flight, whose answer may be waiting already."""
         self._under_way -= 1
         stream.under_way -= 1
         if self._streams.get(stream_id) is not stream:

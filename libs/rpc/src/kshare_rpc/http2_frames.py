@@ -373,7 +373,7 @@ class Http2Frames:
     def send(self, stream_id: int, message: bytes, *, at_once: bool = False) -> None:
         """Sends a message, or queues it until the peer's window and the socket have room.
 
-        Messages of one turn of the event loop go to the socket together, at the turn's end; with `at_once`, now.
+        `at_once` spares a small message the queue.
         """
         size = len(message)
         if at_once and self._is_fast and size <= SMALL_MESSAGE_BYTES and self._sends_at_once(stream_id, message):

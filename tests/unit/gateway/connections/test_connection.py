@@ -69,6 +69,46 @@ def test_answers_come_in_the_order_of_requests_and_other_connections_do_not_wait
     run(scenario)
 
 
+def test_answers_that_are_done_together_are_written_together() -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        event = asyncio.Event()
+        harness.catalog.answers["ListGroups"] = list_groups_when(event)
+        client = harness.client()
+        await client.ask(ApiKey.API_VERSIONS, 3)
+        answers = [client.send(ApiKey.LIST_GROUPS, 5), *(client.send(ApiKey.API_VERSIONS, 3) for _ in range(9))]
+        await harness.settle()
+        before = client.transport.writes
+        event.set()
+        await asyncio.wait_for(asyncio.gather(*answers), 5)
+        assert client.transport.writes - before == 1 and client.answered == list(range(1, 12))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("turns", range(30))
+@pytest.mark.parametrize("is_half_closed", [False, True])
+def test_what_is_done_is_written_before_the_end(turns: int, is_half_closed: bool) -> None:
+    """In each turn of the loop, also in that in which answers are done and wait for its end."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        event = asyncio.Event()
+        harness.catalog.answers["ListGroups"] = list_groups_when(event)
+        client = harness.client()
+        client.send(ApiKey.LIST_GROUPS, 5)
+        client.send(ApiKey.API_VERSIONS, 3)
+        event.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_done = (int(ApiKey.LIST_GROUPS), 5) in harness.requests_done
+        if is_half_closed:
+            assert not client.connection.eof_received()
+        else:
+            client.connection.close()
+        assert client.answered == ([1, 2] if is_done else [])
+
+    run(scenario)
+
+
 def test_requests_under_way_are_limited_and_reading_stops() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         event = asyncio.Event()

@@ -122,6 +122,8 @@ class ClientConnection(asyncio.Protocol):
         self._slots: deque[Slot] = deque()
         self._held_frame: memoryview | None = None
         self._lanes_in_use = [False, False, False]
+        self._will_send = False
+        """Whether `_turn_is_over` is going to be called."""
         self._is_decoding = False
         self.charge = 0.0
         self.waits_for_turn = False
@@ -192,6 +194,7 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Keeps a connection until each request that was received whole has started: they came before the end."""
+        self._send_done()  # what is written now is still sent
         self._is_ended = True
         return self._has_frame and not self._is_closed
 
@@ -219,6 +222,7 @@ class ClientConnection(asyncio.Protocol):
     def close(self) -> None:
         """Closes the connection after the responses that are already written."""
         if self._transport is not None and not self._is_closed:
+            self._send_done()
             self._is_closed = self._was_closed_here = True
             self._transport.close()
 
@@ -726,16 +730,34 @@ class ClientConnection(asyncio.Protocol):
             slots.clear()
         else:
             account.add_answer(sum(map(len, buffers)))
-            while slots and slots[0].is_done:
-                sent = slots.popleft().buffers
-                account.end_answer(sum(map(len, sent)))
-                self._send(sent)
+            if slots[0].is_done and not self._will_send:
+                self._will_send = True
+                asyncio.get_running_loop().call_soon(self._turn_is_over)
         metrics.answered(slot.api_key, slot.version, metrics.now() - slot.started_at)
         if response is not None:
             metrics.note_errors(response)
 
+    def _turn_is_over(self) -> None:
+        self._will_send = False
+        self._send_done()
+        if not self._is_closed and (self._reading_is_paused or self._has_frame):
+            self._serve()
+
+    def _send_done(self) -> None:
+        """Writes the responses whose turn has come.
+
+        Those that are done in one turn of the event loop go together: each write is a system call that may wake the
+        client, which then competes with the rest of the turn for the processor.
+        """
+        slots, joined = self._slots, list[Buffer]()
+        while slots and slots[0].is_done:
+            joined += slots.popleft().buffers
+        if joined:
+            self.account.end_answer(sum(map(len, joined)))
+            self._send(joined)
+
     def _send(self, buffers: list[Buffer]) -> None:
-        """Writes a response."""
+        """Writes one or more responses."""
         transport = self._transport
         if not buffers or transport is None:
             return
