@@ -127,10 +127,31 @@ def test_failures_that_a_caller_can_see() -> None:
             await toys.produce(3)
         toys.fabric.unblock("gateway-1", "leader-1")
         await asyncio.sleep(STALL_S)
-        assert (await toys.produce(4))[0] == 4
+        with pytest.raises(ChannelUnavailable, match="broke behind lost bytes"):
+            await toys.produce(4)
+        assert (await toys.produce(5))[0] == 5
 
     toys = run(scenario)
     assert len(toys.fabric.bugs) == 1 and "thirteen" in toys.fabric.bugs[0]
+
+
+def test_nothing_gets_past_lost_bytes_on_a_stream() -> None:
+    """Seed 1128600149: a producer's second batch arrived, and its first was lost before it on the stream."""
+
+    async def scenario(toys: Toys) -> None:
+        toys.fabric.block("gateway-1", "leader-1")
+        lost = asyncio.ensure_future(toys.produce(1, timeout_ms=60_000))
+        await asyncio.sleep(0.1)
+        toys.fabric.unblock("gateway-1", "leader-1")
+        await asyncio.sleep(STALL_S)
+        assert not lost.done()
+        behind = asyncio.ensure_future(toys.produce(2))
+        for call in (lost, behind):
+            with pytest.raises(ChannelUnavailable, match="broke behind lost bytes"):
+                await call
+        assert (await toys.produce(3))[0] == 3 and toys.executed == [3]
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("silent", [False, True])

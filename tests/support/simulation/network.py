@@ -1,10 +1,10 @@
 """The network between roles: seeded delays, lost messages, cuts and partitions; messages travel as bytes.
 
 Calls of one channel to one address arrive in the order in which they were sent, as on one Exchange stream, and their
-handlers run side by side. A lost request or answer is seen by the caller as a timeout; nothing gets past it on its
-stream for a while, as on TCP. When a host dies or a link is cut, calls under way fail at once or (seeded) only by their
-timeout; requests that were under way on a cut stream may still arrive later, in their order, which is what epochs and
-sequences have to stand.
+handlers run side by side. Nothing gets past lost bytes on a stream, as on TCP: the caller of a lost request or answer
+sees a timeout, or that the stream broke, which the next message that could pass finds. When a host dies or a link is
+cut, calls under way fail at once or (seeded) only by their timeout; requests that were under way on a cut stream may
+still arrive later, in their order, which is what epochs and sequences have to stand.
 
 Roles talk in unary calls over HTTP/2 streams on TCP (`kshare_rpc`), and the simulation injects what these allow:
 
@@ -177,10 +177,15 @@ class SimulatedFabric:
 
     def reset(self, stream: _Stream, address: str) -> None:
         """Breaks one stream, as `cut` breaks all between two hosts; the next call makes another."""
-        for call in [call for call in self._calls.values() if call.stream is stream and call.address == address]:
+        self.reset_count += self.end_calls(stream, address, "was reset")
+
+    def end_calls(self, stream: _Stream, address: str, reason: str) -> int:
+        """The stream is gone: its calls fail, though their requests may still arrive; how many they were."""
+        calls = [call for call in self._calls.values() if call.stream is stream and call.address == address]
+        for call in calls:
             call.linger()
-            call.fail(ChannelUnavailable(f"the stream to {address} was reset"))
-            self.reset_count += 1
+            call.fail(ChannelUnavailable(f"the stream to {address} {reason}"))
+        return len(calls)
 
     def host_died(self, incarnation: Incarnation, *, silent: bool) -> None:
         """The host's listeners are gone. Calls to it fail now, or (`silent`) only by their timeouts."""
@@ -255,17 +260,28 @@ class _Stream:
         self.request_arrival = 0.0
         self.answer_arrival = 0.0
         self._stalled_until = [0.0, 0.0]
+        self._has_lost = [False, False]
         self._cut_at = -1.0
         self._linger_s = 0.0
 
-    def loses(self, fabric: SimulatedFabric, source: str, target: str, *, answer: bool) -> bool:
-        """Whether what is sent now is lost, itself or behind another that was."""
+    def loses(self, call: SimulatedCall, source: str, target: str, *, answer: bool) -> bool:
+        """Whether what is sent now is lost: itself, behind another that was, or as the stream breaks for that reason.
+
+        Bytes behind lost ones never arrive without them. So the first message after the stall finds the stream broken:
+        all its calls fail before another stream is made, which is the rule that order between calls relies on.
+        """
+        fabric = call.fabric
         now = fabric.loop.now_s
         if now < self._stalled_until[answer]:
             return True
-        if not fabric.is_lost(source, target):
+        if fabric.is_lost(source, target):
+            self._stalled_until[answer] = now + STALL_S * fabric.random.random()
+            self._has_lost[answer] = True
+            return True
+        if not self._has_lost[answer]:
             return False
-        self._stalled_until[answer] = now + STALL_S * fabric.random.random()
+        self._stalled_until, self._has_lost = [now, now], [False, False]
+        fabric.end_calls(self, call.address, "broke behind lost bytes")
         return True
 
     def linger_s(self, fabric: SimulatedFabric) -> float:
@@ -320,7 +336,7 @@ class SimulatedCall:
         stream = self.stream
         listener = fabric.find(self.address, self.method.path)
         self.connected_to = None if listener is None else listener[0]
-        if stream.loses(fabric, source, target, answer=False):
+        if stream.loses(self, source, target, answer=False):
             fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}] lost")
             return
         stream.request_arrival = later(stream.request_arrival, loop.now_s + fabric.delay(source, target))
@@ -392,7 +408,7 @@ class SimulatedCall:
     def _answer(self, response: bytes, payload: bytes) -> None:
         fabric, source, target = self.fabric, self.source.host, self.target_host
         stream = self.stream
-        if stream.loses(fabric, target, source, answer=True):
+        if stream.loses(self, target, source, answer=True):
             fabric.note(f"{target} -> {source} answer [{self.call_id}] lost")
             return
         stream.answer_arrival = later(stream.answer_arrival, fabric.loop.now_s + fabric.delay(target, source))
