@@ -169,8 +169,11 @@ class SimulatedFabric:
 
     def cut(self, first: str, second: str) -> None:
         """Breaks the streams between two hosts: calls under way fail; their requests may still arrive."""
-        for call in list(self._calls.values()):
-            if {call.source.host, call.target_host} == {first, second}:
+        between = [call for call in self._calls.values() if {call.source.host, call.target_host} == {first, second}]
+        for stream in dict.fromkeys(call.stream for call in between):
+            stream.number += 1
+        for call in between:
+            if call.call_id in self._calls:
                 call.linger()
                 call.fail(ChannelUnavailable(f"the stream between {first} and {second} was cut"))
                 self.cut_count += 1
@@ -181,6 +184,7 @@ class SimulatedFabric:
 
     def end_calls(self, stream: _Stream, address: str, reason: str) -> int:
         """The stream is gone: its calls fail, though their requests may still arrive; how many they were."""
+        stream.number += 1
         calls = [call for call in self._calls.values() if call.stream is stream and call.address == address]
         for call in calls:
             call.linger()
@@ -261,6 +265,10 @@ class _Stream:
         self.answer_arrival = 0.0
         self._stalled_until = [0.0, 0.0]
         self._has_lost = [False, False]
+        self.number = 1
+        """It grows when the stream breaks: the channel's next calls are sent on another."""
+        self.newest_arrived = 0
+        """What a server knows of the channel's streams (`kshare_rpc.caller_streams`)."""
         self._cut_at = -1.0
         self._linger_s = 0.0
 
@@ -309,6 +317,7 @@ class SimulatedCall:
         self.fabric = fabric
         self.call_id = call_id
         self.stream = stream
+        self.stream_number = stream.number
         self.source = stream.source
         self.address = address
         self.target_host = address.rsplit(":", 1)[0]
@@ -361,6 +370,10 @@ class SimulatedCall:
         if self._is_of_another_connection(executor):
             self._fail_later(ChannelUnavailable(f"{self.address} closed the connection"))
             return
+        if self.stream_number < self.stream.newest_arrived:
+            fabric.note(f"{source} -> {target} {self.method.path} [{self.call_id}] too late: it has a newer stream")
+            return
+        self.stream.newest_arrived = self.stream_number
         if entry is None:
             self._fail_later(CallFailed(f"{self.address} does not know {self.method.path}"))
             return

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kshare_rpc import http2_exchange, http2_frames
 from kshare_rpc.call_server import CallServer, log_handler_error
+from kshare_rpc.caller_streams import CallerStreams
 from kshare_rpc.exchange_server import ServerExchange
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -95,7 +96,7 @@ class StrictCaller:
 
     def __init__(self, exchange: ServerExchange | None = None) -> None:
         self.transport = _Written()
-        self.exchange = exchange or ServerExchange(CallServer([], log_handler_error), {})
+        self.exchange = exchange or ServerExchange(CallServer([], log_handler_error), {}, CallerStreams())
         self.exchange.connection_made(self.transport)
         self.h2 = h2.connection.H2Connection()
         self.h2.initiate_connection()
@@ -123,7 +124,7 @@ class _Hearing(ServerExchange):
     """Notes its messages instead of serving them."""
 
     def __init__(self) -> None:
-        super().__init__(CallServer([], log_handler_error), {})
+        super().__init__(CallServer([], log_handler_error), {}, CallerStreams())
         self.heard: list[tuple[int, bytes]] = []
         self.failures: list[int] = []
 

@@ -24,6 +24,7 @@ import h2.events
 import h2.exceptions
 
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
+from kshare_rpc.caller_streams import STREAM_HEADER, CallerStream, CallerStreams, caller_stream_of
 from kshare_rpc.exchange_tls import ANYBODY, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, caller_of
 from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
@@ -56,9 +57,17 @@ class ServerExchange(Http2Exchange):
     short_first = True
 
     def __init__(
-        self, calls: CallServer, connections: dict[ServerExchange, None], *, requires_roles: bool = False
+        self,
+        calls: CallServer,
+        connections: dict[ServerExchange, None],
+        caller_streams: CallerStreams,
+        *,
+        requires_roles: bool = False,
     ) -> None:
         super().__init__(client_side=False)
+        self._caller_streams = caller_streams
+        self.caller_stream: CallerStream | None = None
+        """The newest of this connection; None: its caller does not say."""
         self._requires_roles = requires_roles
         self._caller = ANYBODY
         self._peer = "localhost"
@@ -151,13 +160,33 @@ class ServerExchange(Http2Exchange):
     def _open(self, event: h2.events.RequestReceived) -> None:
         stream_id = event.stream_id
         assert stream_id is not None
-        path = dict(cast_headers(event.headers)).get(":path", "")
+        headers = dict(cast_headers(event.headers))
+        path = headers.get(":path", "")
         self._frames.send_headers(stream_id, [(":status", "200"), ("content-type", "application/grpc")])
         self._streams[stream_id] = _ServedStream()
         self._frames.open_stream(stream_id)
         if not path.endswith("/Exchange"):
             text = f"this address serves only Exchange streams; {path} is served at the operations address"
             self._end_stream(stream_id, grpc.StatusCode.UNIMPLEMENTED, text)
+        elif STREAM_HEADER in headers:
+            self._take_caller_stream(stream_id, headers[STREAM_HEADER])
+
+    def _take_caller_stream(self, stream_id: int, text: str) -> None:
+        """Ends the older streams of the caller's channel, or this one where another is newer."""
+        try:
+            opened = caller_stream_of(text)
+        except ValueError as error:
+            self._calls.lines.warning("invalid header", "closing a stream of %s: %s", self._peer, error)
+            self._end_stream(stream_id, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return
+        if not self._caller_streams.opened(opened):
+            self._end_stream(stream_id, grpc.StatusCode.ABORTED, "its caller has a newer stream")
+            return
+        self.caller_stream = opened
+        for other in list(self._connections):
+            older = other.caller_stream
+            if older is not None and older.channel_id == opened.channel_id and older.number < opened.number:
+                other.give_up("its caller has a newer stream")
 
     def _start_waiting(self) -> None:
         """Starts waiting calls, up to the limit of calls in flight."""
@@ -231,6 +260,7 @@ class ExchangeListener:
         self._has_local_sockets = local_sockets and tls is None
         self._local_server: asyncio.Server | None = None
         self._connections: dict[ServerExchange, None] = {}
+        self._caller_streams = CallerStreams()
         self._server: asyncio.Server | None = None
 
     async def start(self, address: str) -> str:
@@ -248,7 +278,9 @@ class ExchangeListener:
 
     async def _listening(self, host: str, port: int) -> asyncio.Server:
         def exchange() -> ServerExchange:
-            return ServerExchange(self._calls, self._connections, requires_roles=self._requires_roles)
+            return ServerExchange(
+                self._calls, self._connections, self._caller_streams, requires_roles=self._requires_roles
+            )
 
         loop, tls = asyncio.get_running_loop(), self._tls
         handshake_s, shutdown_s = (None, None) if tls is None else (HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S)
@@ -275,7 +307,7 @@ class ExchangeListener:
         if local is not None:
             loop = asyncio.get_running_loop()
             self._local_server = await loop.create_unix_server(
-                lambda: ServerExchange(self._calls, self._connections), sock=local
+                lambda: ServerExchange(self._calls, self._connections, self._caller_streams), sock=local
             )
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import itertools
+import secrets
 import ssl
 from collections.abc import Callable
 from typing import Any, Generic
@@ -21,6 +22,7 @@ from google.protobuf.message import DecodeError
 from kshare_core.log_fields import current_request_id
 from kshare_core.tracing import current_traceparent
 from kshare_rpc.call_statistics import CallStatistics
+from kshare_rpc.caller_streams import CallerStream
 from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
@@ -59,12 +61,14 @@ class ClientExchange(Http2Exchange):
         self,
         address: str,
         service: str,
+        caller_stream: CallerStream,
         on_message: Callable[[memoryview], None],
         on_lost: Callable[[ClientExchange, str], None],
     ) -> None:
         super().__init__(client_side=True)
         self._address = address
         self._service = service
+        self._caller_stream = caller_stream
         self._on_message = on_message
         self._on_lost = on_lost
         self._stream_id = 0
@@ -81,6 +85,7 @@ class ClientExchange(Http2Exchange):
                 (":authority", self._address),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
+                self._caller_stream.header(),
             ],
         )
         self._frames.flush()
@@ -151,6 +156,8 @@ class GrpcChannel:
         self._statistics = statistics or CallStatistics()
         self._calls: dict[int, _Call[Any]] = {}
         self._correlation_ids = itertools.count(1)
+        self._id = secrets.token_hex(16)
+        self._stream_numbers = itertools.count(1)
         self._exchange: ClientExchange | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
@@ -214,7 +221,8 @@ class GrpcChannel:
         """Connects and sends the waiting calls; retries while calls wait."""
         while self._calls:
             service = next(iter(self._calls.values())).method.service
-            exchange = ClientExchange(self._address, service, self._answered, self._lost)
+            stream = CallerStream(self._id, next(self._stream_numbers))
+            exchange = ClientExchange(self._address, service, stream, self._answered, self._lost)
             try:
                 await self._reach(exchange)
             except (OSError, TimeoutError) as error:
