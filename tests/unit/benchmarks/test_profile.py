@@ -7,8 +7,8 @@ from collections import Counter
 from benchmarks.profile.samples import profile_of
 
 STACKS = """\
-main (kshare_leader/__main__.py:90);run (asyncio/runners.py:118);write (kshare_rpc/http2_exchange.py:40) 3
-main (kshare_leader/__main__.py:90);write (kshare_rpc/http2_exchange.py:47) 2
+main (kshare_leader/__main__.py:90);run (asyncio/runners.py:118);write (kshare_rpc/http2/exchange.py:40) 3
+main (kshare_leader/__main__.py:90);write (kshare_rpc/http2/exchange.py:47) 2
 main (kshare_leader/__main__.py:90);index_of (kshare_leader/machine/interval_map.py:7) 4
 read (<string>:2) 1
 """.splitlines()
@@ -20,7 +20,7 @@ def test_the_innermost_function_has_the_sample_whoever_called_it() -> None:
     assert found.packages == Counter({"kshare_rpc": 5, "kshare_leader": 4, "<string>": 1})
     assert found.functions == Counter(
         {
-            "write (kshare_rpc/http2_exchange.py)": 5,
+            "write (kshare_rpc/http2/exchange.py)": 5,
             "index_of (kshare_leader/machine/interval_map.py)": 4,
             "read (<string>)": 1,
         }

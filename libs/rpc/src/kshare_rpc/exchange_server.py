@@ -1,4 +1,4 @@
-"""The server of `Exchange` streams from other roles, on the event loop (see http2_exchange).
+"""The server of `Exchange` streams from other roles, on the event loop (see http2).
 
 When CALLS_PER_STREAM_LIMIT calls of a connection are in flight, the connection is not read until one ends: HTTP/2 flow
 control then holds the caller back. A garbled frame ends its stream, because the data behind it cannot be trusted.
@@ -29,7 +29,7 @@ from kshare_rpc.exchange_tls import ANYBODY, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEO
 from kshare_rpc.frames import FrameError, decode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
-from kshare_rpc.http2_exchange import Http2Exchange
+from kshare_rpc.http2.exchange import Http2Exchange
 from kshare_rpc.local_sockets import every_address_socket, listening_socket
 
 UNREAD_ANSWERS_BYTES = 16 * 1024 * 1024

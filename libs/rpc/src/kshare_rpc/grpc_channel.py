@@ -26,7 +26,7 @@ from kshare_rpc.caller_streams import CallerStream
 from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
-from kshare_rpc.http2_exchange import Http2Exchange, status_text
+from kshare_rpc.http2.exchange import Http2Exchange, status_text
 from kshare_rpc.local_sockets import connected_socket
 from kshare_rpc.names import LookUp, look_up
 from kshare_rpc.network import (

@@ -2,7 +2,7 @@
 
 grpcio moves every message through three threads; on two cores the thread switches cost more than all the work on a
 small call. Calls between roles are small and one waits for the other, so their stream runs directly on the event loop.
-`http2_frames` reads and writes the frames; here are the transport, the keepalive and the end of a connection. On the
+`frames` reads and writes the frames; here are the transport, the keepalive and the end of a connection. On the
 wire it is gRPC: any client can open the stream, and any server can answer it; tests check both ends against grpcio.
 
 An `Http2Exchange` owns one connection. The complete messages of a stream are delivered in order. Sent messages wait
@@ -19,7 +19,7 @@ from typing import Any, cast
 import grpc
 
 from kshare_rpc.frames import FrameError
-from kshare_rpc.http2_frames import Http2Frames
+from kshare_rpc.http2.frames import Http2Frames
 from kshare_rpc.local_sockets import take_large_messages
 
 KEEPALIVE_INTERVAL_MS = 10_000

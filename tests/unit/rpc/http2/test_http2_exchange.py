@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare_rpc import http2_exchange, http2_frames
 from kshare_rpc.call_server import CallServer, log_handler_error
 from kshare_rpc.caller_streams import CallerStreams
 from kshare_rpc.exchange_server import ServerExchange
@@ -20,8 +19,10 @@ from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.http2_exchange import status_text
-from kshare_rpc.http2_frames import PREFIX_BYTES, MessageReader
+from kshare_rpc.http2 import exchange as http2_exchange
+from kshare_rpc.http2 import frames as http2_frames
+from kshare_rpc.http2.exchange import status_text
+from kshare_rpc.http2.frames import PREFIX_BYTES, MessageReader
 from kshare_rpc.network import ChannelUnavailable, Payload, Service
 
 TIMEOUT_MS = 10_000

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kshare_rpc import http2_frames
 from kshare_rpc.frames import FrameError
-from kshare_rpc.http2_frames import PREFIX_BYTES, Http2Frames
+from kshare_rpc.http2 import frames as http2_frames
+from kshare_rpc.http2.frames import PREFIX_BYTES, Http2Frames
 
 HEADERS = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/kshare.v1.Leader/Exchange")]
 
