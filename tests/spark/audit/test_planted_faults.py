@@ -167,20 +167,32 @@ def accepted_by_another(told: ToldHistory) -> Expected:
     return {"ended_by_another": offsets_of(told.events[at])}
 
 
+def accepted_delivery(told: ToldHistory, delivery_count: int) -> tuple[int, int]:
+    """The indexes of a single record's acquisition with this count, and of its accept, which came next."""
+    events = told.events
+    for at, event in enumerate(events):
+        if event.event is not EventType.ACQUIRED or not is_alone(event) or event.delivery_count != delivery_count:
+            continue
+        (offset,) = offsets_of(event)
+        for end in range(at + 1, len(events)):
+            if events[end].first_offset is not None and offset in offsets_of(events[end]):
+                if events[end].event is EventType.ACCEPTED and is_alone(events[end]):
+                    return at, end
+                break
+    raise AssertionError(f"no single record was accepted at its delivery {delivery_count}")
+
+
 def a_delivery_count_that_leaps(told: ToldHistory) -> Expected:
-    at = told.find(EventType.ACQUIRED, lambda event: is_alone(event) and event.delivery_count == 1)
+    at, end = accepted_delivery(told, 1)
     event = told.events[at]
-    end = told.find_after(at, EventType.ACCEPTED, lambda other: offsets_of(other) == offsets_of(event))
     for index in (at, end):
         told.change(index, delivery_count=2)
     return {"delivery_count": offsets_of(event)}
 
 
 def a_delivery_count_that_stays(told: ToldHistory) -> Expected:
-    at = told.find(EventType.ACQUIRED, lambda event: is_alone(event) and event.delivery_count == 2)
+    at, end = accepted_delivery(told, 2)
     event = told.events[at]
-    end = told.find_after(at, EventType.ACCEPTED, lambda other: offsets_of(other) == offsets_of(event))
-    assert told.events[end].delivery_count == 2
     for index in (at, end):
         told.change(index, delivery_count=1)
     return {"delivery_count": offsets_of(event)}
