@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,36 @@ def test_no_port_is_free_at_another_machines_address() -> None:
     assert bind_problem(Address("192.0.2.1", 0)) is not None
     with pytest.raises(CommandFailed, match=r"cannot listen on 192\.0\.2\.1"):
         free_port("192.0.2.1")
+
+
+def test_an_address_at_which_somebody_listens_cannot_be_bound() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = Address("127.0.0.1", listening.getsockname()[1])
+        assert bind_problem(taken) is not None
+    assert bind_problem(taken) is None
+
+
+def test_a_client_that_waits_for_an_address_is_not_accepted_while_it_is_tried() -> None:
+    """It would be reset, where it is refused before and has a connection afterwards."""
+    address = Address("127.0.0.1", free_port("127.0.0.1"))
+    ends: set[type[BaseException] | None] = set()
+    is_over = threading.Event()
+
+    def connect_again_and_again() -> None:
+        while not is_over.is_set():
+            try:
+                socket.create_connection((address.host, address.port), timeout=5).close()
+                ends.add(None)
+            except OSError as error:
+                ends.add(type(error))
+
+    client = threading.Thread(target=connect_again_and_again)
+    client.start()
+    for _ in range(2_000):
+        assert bind_problem(address) is None
+    is_over.set()
+    client.join()
+    assert ends == {ConnectionRefusedError}
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

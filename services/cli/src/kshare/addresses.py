@@ -39,13 +39,16 @@ def parse_addresses(text: str, *, what: str) -> list[Address]:
 
 
 def bind_problem(address: Address) -> str | None:
-    """The reason why the address cannot be bound; None when it can."""
+    """The reason why the address cannot be bound; None when it can.
+
+    The probe does not listen: a client that waits for this address would connect to it, and be reset when it closes.
+    Linux refuses to bind an address at which another socket listens, with SO_REUSEADDR as well.
+    """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(tuple(address))
-            probe.listen(1)
         except (OSError, UnicodeError) as error:
             return str(error)
     return None
