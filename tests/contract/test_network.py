@@ -395,6 +395,36 @@ def test_a_channel_finds_a_server_that_came_back(play: Play) -> None:
     play(scene)
 
 
+def test_calls_that_may_overtake_each_other_have_other_numbers_of_lost_streams() -> None:
+    """In one process no stream is ever lost."""
+
+    async def scene() -> None:
+        leader, network = Leader(), GrpcNetwork()
+        server = await network.serve(ADDRESS, [leader.service()])
+        channel = network.connect(server.address)
+        assert await acknowledge(channel) == 1
+        under_way = asyncio.ensure_future(
+            channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
+        )
+        await leader.entered.wait()
+        before = channel.streams_lost
+        await server.stop(0)
+        with pytest.raises(ChannelUnavailable):
+            await under_way
+        with pytest.raises(ChannelUnavailable):
+            await acknowledge(channel)  # nobody listens
+        again = await network.serve(server.address, [leader.service()])
+        assert await acknowledge_when_reachable(channel) == 1
+        after = channel.streams_lost
+        assert after > before
+        assert await acknowledge(channel) == 1
+        assert channel.streams_lost == after
+        await channel.close()
+        await again.stop(0)
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+
+
 def test_a_closed_channel(play: Play) -> None:
     async def scene(network: Network, leader: Leader, server: Server, channel: Channel) -> None:
         under_way = asyncio.ensure_future(

@@ -485,6 +485,10 @@ class SimulatedChannel:
         self._stream = _Stream(incarnation)
         self._address = address
 
+    @property
+    def streams_lost(self) -> int:
+        return self._stream.number - 1
+
     async def call(
         self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
     ) -> tuple[Response, memoryview]:

@@ -27,7 +27,7 @@ from kshare_rpc.catalog import CatalogView, ViewDraft
 from kshare_rpc.coordinator_calls import CoordinatorCalls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import DEREGISTER_NODE, REGISTER_NODE, WATCH_CATALOG
-from kshare_rpc.network import CallFailed, Channel, Network
+from kshare_rpc.network import CallFailed, Channel, Network, StreamChannel
 
 WATCH_WAIT_MS = 3_000
 CALL_TIMEOUT_MS = 5_000
@@ -72,7 +72,7 @@ class CatalogFollower:
         self._network = network
         self._on_view = on_view
         self._on_problem = on_problem
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, StreamChannel] = {}
         self._addresses = tuple(address.strip() for address in coordinator_address.split(","))
         self._has_several = len(self._addresses) > 1
         self._tried: dict[str, str] = {}
@@ -104,7 +104,7 @@ class CatalogFollower:
         """A channel that follows the active coordinator; see `CoordinatorCalls.active`."""
         return self.coordinators.active
 
-    def channel(self, address: str) -> Channel:
+    def channel(self, address: str) -> StreamChannel:
         """The channel to an address; one is kept per address."""
         if address not in self._channels:
             self._channels[address] = self._network.connect(address)

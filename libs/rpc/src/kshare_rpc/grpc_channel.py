@@ -161,6 +161,11 @@ class GrpcChannel:
         self._exchange: ClientExchange | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
+        self._streams_lost = 0
+
+    @property
+    def streams_lost(self) -> int:
+        return self._streams_lost
 
     async def call(
         self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
@@ -297,6 +302,7 @@ class GrpcChannel:
             call.future.set_exception(CallFailed(f"{text}: {error}"))
 
     def _fail_all(self, text: str) -> None:
+        self._streams_lost += 1
         calls, self._calls = self._calls, {}
         for call in calls.values():
             if not call.future.done():

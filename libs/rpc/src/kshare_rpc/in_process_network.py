@@ -248,6 +248,10 @@ class InProcessChannel:
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self._closed = False
 
+    @property
+    def streams_lost(self) -> int:
+        return 0
+
     async def call(
         self, method: Method[Request, Response], request: Request, payload: Payload = (), *, timeout_ms: int
     ) -> tuple[Response, memoryview]:

@@ -106,6 +106,15 @@ class Channel(Protocol):
     async def close(self) -> None: ...
 
 
+class StreamChannel(Channel, Protocol):
+    """A channel that sends its calls on one stream at a time, in their order."""
+
+    @property
+    def streams_lost(self) -> int:
+        """How often all calls in flight failed together; calls begun at the same number never overtake each other."""
+        ...
+
+
 class Server(Protocol):
     """A running server of services."""
 
@@ -122,6 +131,6 @@ class Server(Protocol):
 class Network(Protocol):
     """The transport in which addresses are valid."""
 
-    def connect(self, address: str) -> Channel: ...
+    def connect(self, address: str) -> StreamChannel: ...
 
     async def serve(self, address: str, services: Sequence[Service]) -> Server: ...

@@ -151,8 +151,11 @@ class Gateway:
     def leader_place(self, key: TopicPartition) -> tuple[LeaderPlace, ErrorCode]:
         """Where the partition's batches are sent now, or an error code; see `leader_of`."""
         address, code = self.leader_of(key)
-        partition = None if code else self.view.partition(key)
-        return LeaderPlace(address, 0 if partition is None else partition.leader_epoch), code
+        if code:
+            return LeaderPlace(address, 0, 0), code
+        partition = self.view.partition(key)
+        leader_epoch = 0 if partition is None else partition.leader_epoch
+        return LeaderPlace(address, leader_epoch, self.catalog.channel(address).streams_lost), code
 
     @staticmethod
     def code_for_names(code: int) -> int:

@@ -26,7 +26,7 @@ from kshare_rpc.generated.methods import (
     TRUNCATE_SHARE_GROUP_STATE,
     WRITE_SHARE_GROUP_STATE,
 )
-from kshare_rpc.network import Channel, Handler, Method, Network, Payload, Server, Service
+from kshare_rpc.network import Handler, Method, Network, Payload, Server, Service, StreamChannel
 from kshare_runtime import checksummed_rows
 from kshare_runtime.memory_store import DiskCopy
 from kshare_share_coordinator.checksummed_store import sealed, unsealed
@@ -53,7 +53,7 @@ class OlderNetwork:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    def connect(self, address: str) -> Channel:
+    def connect(self, address: str) -> StreamChannel:
         return _OlderChannel(self._network.connect(address))
 
     async def serve(self, address: str, services: Sequence[Service]) -> Server:
@@ -89,8 +89,12 @@ def _older_read(handler: Handler) -> Handler:
 class _OlderChannel:
     """Calls of an older leader."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: StreamChannel) -> None:
         self._channel = channel
+
+    @property
+    def streams_lost(self) -> int:
+        return self._channel.streams_lost
 
     async def call(
         self, method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from kshare_rpc.network import Channel, Handler, Method, Network, Payload, Server, Service
+from kshare_rpc.network import Handler, Method, Network, Payload, Server, Service, StreamChannel
 
 WrapHandler = Callable[[Handler], Handler]
 Call = Callable[..., Awaitable[tuple[Any, memoryview]]]
@@ -85,7 +85,7 @@ class MutatedNetwork:
         self._handlers = handlers
         self._calls = calls
 
-    def connect(self, address: str) -> Channel:
+    def connect(self, address: str) -> StreamChannel:
         return MutatedChannel(self._network.connect(address), self._calls)
 
     async def serve(self, address: str, services: Sequence[Service]) -> Server:
@@ -102,9 +102,13 @@ class MutatedNetwork:
 class MutatedChannel:
     """A channel whose calls of some methods are changed."""
 
-    def __init__(self, channel: Channel, calls: Mapping[Method[Any, Any], WrapCall]) -> None:
+    def __init__(self, channel: StreamChannel, calls: Mapping[Method[Any, Any], WrapCall]) -> None:
         self._channel = channel
         self._calls = calls
+
+    @property
+    def streams_lost(self) -> int:
+        return self._channel.streams_lost
 
     async def call(
         self, method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int

@@ -12,7 +12,7 @@ from kshare_gateway.records import awaited_batches
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.record_batches import read_header
-from support.gateway.harness import TOPIC_ID, GatewayClient, GatewayHarness, run, topic
+from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, run, topic
 from support.simulation.loop import VirtualLoop
 from support.wire.record_building import build_batch
 
@@ -70,9 +70,15 @@ class ProducerLog:
 
 
 def produce(
-    client: GatewayClient, records: bytes, *, partition: int = 0, version: int = 13, name: str = ""
+    client: GatewayClient,
+    records: bytes,
+    *,
+    partition: int = 0,
+    version: int = 13,
+    name: str = "",
+    topic_id: bytes = TOPIC_ID,
 ) -> asyncio.Future[Any]:
-    asked: dict[str, Any] = {"topic_id": TOPIC_ID} if version >= 13 else {"name": name}
+    asked: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"name": name}
     data = [{**asked, "partition_data": [{"index": partition, "records": records}]}]
     return client.send(ApiKey.PRODUCE, version, acks=-1, timeout=1000, topic_data=data)
 
@@ -144,6 +150,42 @@ def test_what_comes_after_a_lost_batch_is_not_sent_to_a_leader_that_takes_any_se
         assert log.came == [0] and log.stored == []
         assert await codes_of(*[produce(client, batch(sequence)) for sequence in range(3)]) == [0] * 3
         assert log.stored == [(0, 0), (0, 1), (0, 2)]
+
+    run(scenario)
+
+
+def test_nothing_overtakes_a_lost_batch_whose_request_has_another_leader_to_wait_for() -> None:
+    """Leader 1 fails at once and is back at once; leader 2, which has the other half of the request, takes its time."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        log, slow = ProducerLog(harness), asyncio.Event()
+
+        async def answer_late(request: Any, payload: memoryview) -> Any:
+            await slow.wait()
+            answer = leader_pb2.ProduceResponse()
+            for entry in request.partitions:
+                answer.partitions.add(topic_id=entry.topic_id, partition=entry.partition)
+            return answer
+
+        harness.leaders[2].answers["Produce"] = answer_late
+        client = harness.client()
+        log.is_away = True
+        partitions = [{"index": index, "records": batch(0)} for index in (0, 1)]
+        topic_data = [{"topic_id": OTHER_TOPIC_ID, "partition_data": partitions}]
+        first = client.send(ApiKey.PRODUCE, 13, acks=-1, timeout=1000, topic_data=topic_data)
+        await harness.settle()
+        assert log.came == [0]
+        log.is_away = False
+        second = produce(client, batch(1), topic_id=OTHER_TOPIC_ID)
+        await harness.settle()
+        assert log.came == [0] and not second.done()
+        slow.set()
+        codes = [each.error_code for each in (await first).responses[0].partition_responses]
+        assert codes == [NOT_LEADER, 0]
+        assert await code_of(second) == NOT_LEADER
+        again = [produce(client, batch(sequence), topic_id=OTHER_TOPIC_ID) for sequence in (0, 1)]
+        assert await codes_of(*again) == [0, 0]
+        assert log.stored == [(0, 0), (0, 1)]
 
     run(scenario)
 

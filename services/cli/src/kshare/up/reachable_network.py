@@ -13,7 +13,7 @@ from kshare_rpc.call_server import Audit
 from kshare_rpc.exchange_tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import TracedNetwork
-from kshare_rpc.network import Channel, Server, Service
+from kshare_rpc.network import Server, Service, StreamChannel
 
 
 class ReachableNetwork:
@@ -30,7 +30,7 @@ class ReachableNetwork:
         self._outer = GrpcNetwork(statistics=inner.statistics, tls=tls, audit=audit)
         self._on_served = on_served
 
-    def connect(self, address: str) -> Channel:
+    def connect(self, address: str) -> StreamChannel:
         return self._inner.connect(address)
 
     async def serve(self, address: str, services: Sequence[Service]) -> Server:

@@ -9,7 +9,7 @@ request that was already in flight when an earlier one was held is retried if it
 
 A partition may also get a new leader, or its leader a new process, while a request is in flight to the old one. The new
 one may not know the producer yet, and takes any sequence from it, as Kafka's does. So a request is held while an
-earlier one is in flight to another leader, or to the same one in another leader epoch.
+earlier one is in flight to another leader, or to the same one in another leader epoch or on a stream that was lost.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _Lane = tuple[int, TopicPartition]
 
 
 class LeaderPlace(NamedTuple):
-    """The leader to which a partition's batches are sent, by one version of the catalog."""
+    """The leader to which a partition's batches are sent, by one version of the catalog, and the stream to it."""
 
     address: str
     leader_epoch: int
+    streams_lost: int
+    """`Channel.streams_lost`: a later stream may deliver a request though one on this stream was lost."""
 
 
 class ProduceOrder:

@@ -14,14 +14,14 @@ INVALID_TXN_STATE (AddPartitionsToTxnManager of Kafka 4.3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import internal_name
-from kshare_gateway.connections.produce_order import LeaderPlace, ProduceTurn
+from kshare_gateway.connections.produce_order import ProduceTurn
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
 from kshare_gateway.records.awaited_batches import SENT_AGAIN, refusal
 from kshare_gateway.request_context import ConnectionMustClose, RequestContext
@@ -211,7 +211,7 @@ async def _produce_at_leaders(
         else:
             by_leader.setdefault(place.address, {})[key] = data
             turn.sent_to[key] = place
-    calls = [_produce(context, address, records, request, turn.sent_to) for address, records in by_leader.items()]
+    calls = [_produce(context, address, records, request, turn) for address, records in by_leader.items()]
     for answers in [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls):
         found.update(answers.bodies)
         if answers.is_from_leader:
@@ -224,7 +224,7 @@ async def _produce(
     address: str,
     records: _Records,
     request: ProduceRequest,
-    places: Mapping[TopicPartition, LeaderPlace],
+    turn: ProduceTurn,
 ) -> _Answers:
     wanted = leader_pb2.ProduceRequest(acks=request.acks, timeout_ms=request.timeout_ms)
     if request.transactional_id is not None:
@@ -235,13 +235,14 @@ async def _produce(
             topic_id=key.topic_id,
             partition=key.partition,
             records_length=len(data),
-            leader_epoch=places[key].leader_epoch,
+            leader_epoch=turn.sent_to[key].leader_epoch,
         )
     wait_ms = min(max(0, request.timeout_ms), 2 * CALL_TIMEOUT_MS)
     try:
         answer, _ = await context.gateway.call_leader(address, PRODUCE, wanted, list(records.values()), wait_ms=wait_ms)
     except CallFailed as failure:
         context.gateway.call_failed("Produce", f"leader {address}", failure)
+        turn.hold()  # until the other leaders have answered: only then is it noted what is sent again
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader did not respond: {failure}")
         return _Answers({key: _refusal(key.partition, error) for key in records}, is_from_leader=False)
     bodies = {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
