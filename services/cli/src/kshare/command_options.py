@@ -55,8 +55,8 @@ Processes = Annotated[
     str,
     typer.Option(
         metavar="auto|1|N",
-        help="Processes for all nodes: 1, or N, one for each node. auto is N; in front of an existing cluster it is 1 "
-        "on a machine with at most two processors, unless a role has several nodes.",
+        help="Processes for all nodes: 1, or N, one for each node. auto is 1 on a machine with at most two processors, "
+        "unless a role has several nodes, and N otherwise.",
     ),
 ]
 ConsoleListen = Annotated[

@@ -9,14 +9,6 @@ from kshare.up.layout import chosen_processes, is_one_process
 
 
 @pytest.mark.parametrize(
-    ("processes", "nodes", "is_one"),
-    [("auto", 4, False), ("auto", 6, False), ("1", 4, True), ("1", 6, True), ("4", 4, False), ("6", 6, False)],
-)
-def test_one_process_or_one_for_each_node(processes: str, nodes: int, is_one: bool) -> None:
-    assert is_one_process(processes, nodes, is_attached=False, processors=2) is is_one
-
-
-@pytest.mark.parametrize(
     ("processes", "nodes", "processors", "is_one"),
     [
         ("auto", 4, 1, True),
@@ -25,17 +17,17 @@ def test_one_process_or_one_for_each_node(processes: str, nodes: int, is_one: bo
         ("auto", 5, 2, False),
         ("1", 5, 8, True),
         ("4", 4, 1, False),
+        ("6", 6, 2, False),
     ],
 )
-def test_in_front_of_an_existing_cluster(processes: str, nodes: int, processors: int, is_one: bool) -> None:
-    assert is_one_process(processes, nodes, is_attached=True, processors=processors) is is_one
+def test_one_process_or_one_for_each_node(processes: str, nodes: int, processors: int, is_one: bool) -> None:
+    assert is_one_process(processes, nodes, processors=processors) is is_one
 
 
 @pytest.mark.parametrize("processes", ["0", "2", "5", "-1", "two", "", "1.0"])
-@pytest.mark.parametrize("is_attached", [False, True])
-def test_numbers_that_cannot_be(processes: str, is_attached: bool) -> None:
+def test_numbers_that_cannot_be(processes: str) -> None:
     with pytest.raises(CommandFailed, match=f"--processes must be auto, 1, or 4, .*; found '{processes}'"):
-        is_one_process(processes, 4, is_attached=is_attached, processors=2)
+        is_one_process(processes, 4, processors=2)
 
 
 def test_the_older_option() -> None:

@@ -106,12 +106,8 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
         )
         certificates = own_certificates(directory, configs)
         plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
-        one_process = is_one_process(
-            options.processes,
-            len(plan.nodes),
-            is_attached=configs.text(ENGINE) == KAFKA,
-            processors=len(os.sched_getaffinity(0)),
-        )
+        processors = len(os.sched_getaffinity(0))
+        one_process = is_one_process(options.processes, len(plan.nodes), processors=processors)
         plan = _with_metrics(options, plan, one_process=one_process)
         memory_budget = _memory_budget(options, configs, len(plan.nodes), one_process=one_process)
         plan = replace(plan, memory_budgets=budgets_of_processes(memory_budget, [node.role for node in plan.nodes]))
