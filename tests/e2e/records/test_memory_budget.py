@@ -84,7 +84,7 @@ def test_a_budget_that_cannot_be_kept_is_refused_at_the_start(tmp_path: Path, va
     config = tmp_path / "server.properties"
     config.write_text(f"kshare.memory.budget={value}\n")
     command = [str(COMMAND), "up", "--data-dir", str(tmp_path / "data"), "--config", str(config)]
-    command += ["--listen", "127.0.0.1:0"]
+    command += ["--listen", "127.0.0.1:0", "--processes", "4"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert "kshare.memory.budget" in ended.stderr
