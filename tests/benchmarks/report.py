@@ -57,7 +57,7 @@ def verdicts(samples: Samples, baseline: str, targets: Targets) -> Iterator[tupl
             is_reached = found >= target
             yield (
                 is_reached,
-                f"{figure}, {system}: x{found:.2f}, target {target}: {'reached' if is_reached else 'MISSED'}",
+                f"{figure}, {system}: x{found:.2f}, target {target:.2f}: {'reached' if is_reached else 'MISSED'}",
             )
 
 
