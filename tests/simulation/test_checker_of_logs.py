@@ -15,6 +15,7 @@ from support.simulation.history import (
     AcknowledgeSent,
     Acquired,
     Delivered,
+    EndArrived,
     Event,
     History,
     ProduceConfirmed,
@@ -85,6 +86,27 @@ def rules_broken(
 A, B = ReadRecord(0, "a"), ReadRecord(1, "b")
 ABORTED_A, ABORTED_B = A._replace(committed=False), B._replace(committed=False)
 BOTH = [*delivered(0, "a"), *delivered(1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("caller", "ends", "is_broken"),
+    [
+        ("gateway-1#1", ["gateway-2#1"], False),
+        ("gateway-1#1", ["gateway-1#2"], False),
+        ("gateway-1#1", ["gateway-1#1"], True),
+        ("gateway-2#1", ["gateway-1#1", "gateway-2#1"], True),
+        ("gateway-1#1", [], True),
+    ],
+)
+def test_the_end_of_an_earlier_transaction_that_was_repeated_at_another_gateway_is_no_fault_of_this_one(
+    caller: str, ends: Sequence[str], is_broken: bool
+) -> None:
+    events: list[Event] = [TransactionBegun(0.0, "p1", 0, ()), TransactionEndSent(0.1, "p1", 0, True)]
+    events += [EndArrived(0.2, 0.15, each, "p1", True) for each in ends]
+    events += [TransactionEndConfirmed(0.3, "p1", 0, True), TransactionBegun(0.4, "p1", 1, ("a", "b"))]
+    events += [EndArrived(0.5, 0.12, caller, "p1", True)]
+    broken = rules_broken(produced(), events, BOTH, log=[A, B], committed_only=True)
+    assert broken == ({"committed without being asked to", "delivered before it was committed"} if is_broken else set())
 
 
 @pytest.mark.parametrize(

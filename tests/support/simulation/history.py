@@ -56,6 +56,16 @@ class TransactionEndConfirmed(NamedTuple):
     commit: bool
 
 
+class EndArrived(NamedTuple):
+    """An EndTxn of a producer that keeps its epoch reaches the coordinator; `caller` is the gateway's life."""
+
+    time: float
+    sent_at: float
+    caller: str
+    producer: str
+    commit: bool
+
+
 class DeletionAsked(NamedTuple):
     """An administrator sends a DeleteRecords: from now on the log may start at `offset`."""
 
@@ -390,6 +400,7 @@ Event = (
     | TransactionBegun
     | TransactionEndSent
     | TransactionEndConfirmed
+    | EndArrived
     | DeletionAsked
     | RecordsDeleted
     | Delivered

@@ -129,6 +129,11 @@ class SimulatedHost:
         assert self.incarnation is not None
         return self.incarnation.context.copy().run(ask)
 
+    @property
+    def lives(self) -> int:
+        """How often it was started."""
+        return self._lives
+
     def start(self) -> asyncio.Task[None]:
         """Begins a new life; the task ends when its node is up."""
         assert self.incarnation is None, f"{self.name} runs already"

@@ -18,6 +18,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import (
     ADVANCE_PARTITION_MOVE,
     DROP_SHARE_PARTITIONS,
+    END_TXN,
     INITIALIZE_SHARE_GROUP_STATE,
     MOVE_PARTITIONS,
     OFFSET_COMMIT,
@@ -38,6 +39,7 @@ from support.simulation.history import (
     AcknowledgeEnded,
     Acquired,
     CommitTryLost,
+    EndArrived,
     Event,
     FaultEvent,
     GatewaysSeen,
@@ -54,6 +56,7 @@ from support.simulation.history import (
     StateWriteUnconfirmed,
     StateWritten,
 )
+from support.simulation.kafka_clients.transactional_producer import producer_of
 from support.simulation.loop import VirtualLoop
 from support.simulation.network import SimulatedCall, SimulatedFabric
 
@@ -127,6 +130,11 @@ class ClusterTap:
                         self._loop.now_s, repr(call.source), request.group_id, partition.partition, str(error)
                     )
                 )
+
+    def _end_arrived(self, call: SimulatedCall, request: Any) -> None:
+        if not request.bumps_epoch:
+            producer = producer_of(request.transactional_id)
+            self._add(EndArrived(self._loop.now_s, call.sent_at, repr(call.source), producer, request.committed))
 
     # Nodes and the catalog
 
@@ -390,5 +398,6 @@ class ClusterTap:
         SHARE_ACKNOWLEDGE: (_acknowledge_arrived, _acknowledged),
         RELEASE_SHARE_SESSION: (_session_released, None),
         DROP_SHARE_PARTITIONS: (_dropped, None),
+        END_TXN: (_end_arrived, None),
     }
     """By method: what to do with a request that arrives, and with its answer."""

@@ -150,10 +150,11 @@ class Operator:
     async def _remove(self, name: str) -> None:
         self._note("leave", (name,))
         host = self._cluster.hosts[name]
-        await self._drain(name)
-        await host.stop()
-        # A fault may have killed it while it stopped, and started it: then it has registered, and takes part again.
-        while host.running:
+        lives = 0
+        # A fault may have killed it while it stopped, and started it: then it has registered, and took part again, also
+        # where another fault has killed it since.
+        while host.running or host.lives != lives:
+            lives = host.lives
             await self._drain(name)
             await host.stop()
         self._cluster.remove_host(name)

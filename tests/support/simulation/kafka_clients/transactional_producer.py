@@ -40,6 +40,7 @@ from support.simulation.hosts import EPOCH_MS
 from support.simulation.kafka_clients.protocol import build_batch, milliseconds
 from support.simulation.kafka_clients.session import ClusterClient
 
+ID_PREFIX = "id-of-"
 RETRY_S = 0.2
 COMMIT_PROBABILITY = 0.65
 LEAVE_PROBABILITY = 0.12
@@ -74,6 +75,11 @@ Work = Mapping[int, Sequence[tuple[str, ...]]]
 """The batches of each partition."""
 
 
+def producer_of(transactional_id: str) -> str:
+    """The host of the producer that has this id."""
+    return transactional_id.removeprefix(ID_PREFIX)
+
+
 class TransactionOver(Exception):
     """The cluster ended the transaction, or the producer leaves it."""
 
@@ -94,7 +100,7 @@ class TransactionalProducer:
         self._topic = topic
         self._version = version
         self._timeout_ms = timeout_ms
-        self._id = f"id-of-{client.host}"
+        self._id = f"{ID_PREFIX}{client.host}"
         self._producer_id = -1
         self._producer_epoch = -1
         self._sequences: dict[int, int] = {}
