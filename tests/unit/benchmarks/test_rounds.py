@@ -85,7 +85,7 @@ def test_a_target_is_judged_by_the_median_ratio() -> None:
     targets = {("produce records/s", "ours"): 1.0, ("not measured /s", "ours"): 1.0}
     [(is_reached, line)] = report.verdicts(samples, "kafka", targets)
     assert not is_reached
-    assert line == "produce records/s, ours: x0.90, target 1.0: MISSED"
+    assert line == "produce records/s, ours: x0.90, target 1.00: MISSED"
 
 
 def test_processor_time_grows_by_what_a_process_uses() -> None:
