@@ -207,7 +207,8 @@ def test_results_are_for_each_partition(java: JavaClients, system: System) -> No
     with java.member(bootstrap, group, topics) as member:
         records = take_from_both(member, records_bootstrap, topics)
         system.delete_topic(topics[0])
-        wait_for(lambda: f"{topics[0]}-0" not in java.share_group_offsets(bootstrap, group), "its state is deleted")
+        if system.kind == "kshare":  # Kafka's leader refuses at once, whatever its group coordinator still lists
+            wait_for(lambda: f"{topics[0]}-0" not in java.share_group_offsets(bootstrap, group), "its state is deleted")
         member.callbacks()
         member.acknowledge(records)
         gone, here = f"{topics[0]}-0", f"{topics[1]}-0"

@@ -91,9 +91,9 @@ class Clients(ExitStack):
         wait_until(lambda: set(self.share.accepted) >= set(values), 40, "the share consumer accepts everything")
         for each in self.all:
             each.finish()
-        assert self.share.came_again == []
+        assert self.share.came_again == [], self.share.came_again
         for consumer in self.ordinary.values():
-            assert consumer.went_back == []
+            assert consumer.went_back == [], consumer.went_back
 
     def assert_committed(self) -> None:
         """The offsets that the groups have are not before those whose commits were confirmed."""

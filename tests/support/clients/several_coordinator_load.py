@@ -115,8 +115,12 @@ class ShareConsuming(Consuming):
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         super().__init__(f"share consumer of {group}")
         self.accepted: dict[str, None] = {}
-        self.came_again: list[str] = []
-        """After its acceptance was confirmed."""
+        self._accepted_at: set[tuple[int, int]] = set()
+        self.came_again: list[tuple[int, int, int]] = []
+        """Partition, offset and delivery count of a record that was delivered after its acceptance was confirmed.
+
+        Records count by offset, not by value: a producer that is not idempotent writes a value twice where the first
+        response was an error, though the leader had appended it, or got lost."""
         self._consumer: Any = ShareConsumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -139,16 +143,16 @@ class ShareConsuming(Consuming):
 
     def _accept(self, messages: list[Any]) -> None:
         for message in messages:
-            if message.value().decode() in self.accepted:
-                self.came_again.append(message.value().decode())
+            if (message.partition(), message.offset()) in self._accepted_at:
+                self.came_again.append((message.partition(), message.offset(), message.delivery_count()))
             self._consumer.acknowledge(message, AcknowledgeType.ACCEPT)
         if not messages:
             return
         results = self._consumer.commit_sync(30.0)
         confirmed = {at.partition for at, error in results.items() if error is None}
-        self.accepted.update(
-            dict.fromkeys(message.value().decode() for message in messages if message.partition() in confirmed)
-        )
+        accepted = [message for message in messages if message.partition() in confirmed]
+        self.accepted.update(dict.fromkeys(message.value().decode() for message in accepted))
+        self._accepted_at.update((message.partition(), message.offset()) for message in accepted)
 
 
 class OrdinaryConsuming(Consuming):
