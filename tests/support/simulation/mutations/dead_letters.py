@@ -95,7 +95,7 @@ PLANTED = (
                 only_faults("crash", "drops", "cut", "slow-link", "power-loss", "crash-between-writes"),
             ),
         ),
-        seed=12,
+        seed=14,
     ),
     PlantedBug(
         name="a rejected record gets no dead letter",

@@ -29,7 +29,7 @@ PLANTED = (
             "owners are replaced while they write",
             (at_least(coordinators=2, share_coordinators=2, brokers=3), only_faults("stale-owner")),
         ),
-        seed=5,
+        seed=3,
         engine=KAFKA,
     ),
 )

@@ -128,7 +128,7 @@ PLANTED = (
                 only_faults("crash", "pause", "slow-link", "full-link", "slow-host", "stream-resets", count=32),
             ),
         ),
-        seed=7,
+        seed=17,
     ),
     PlantedBug(
         name="a snapshot forgets what was stored before",
@@ -146,13 +146,13 @@ PLANTED = (
         name="updates since the newest snapshot are not read from the disk",
         mutation=planted(Patch(StateStore, "load", _load_only_snapshots)),
         rules=("a confirmed state was not stored", "delivery count forgotten", "delivered after its confirmation"),
-        seed=10,
+        seed=19,
     ),
     PlantedBug(
         name="the share coordinator forgets writes that it confirmed",
         mutation=at_role("share-coordinator", WRITE_SHARE_GROUP_STATE, _forget_writes),
         rules=("a confirmed state was not stored",),
-        seed=8,
+        seed=4,
     ),
 )
 
