@@ -62,11 +62,14 @@ class Load(threading.Thread):
 
 
 class Producing(Load):
-    """Numbered records into all partitions in turn; `confirmed` are those that the cluster has."""
+    """Numbered records into all partitions in turn; `confirmed` are those that the cluster has.
+
+    The producer is idempotent: another one's retry would write a value twice, and consumers know records by values.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
         self._topic, self._partitions = topic, partitions
         self.confirmed: list[str] = []
 
@@ -115,12 +118,8 @@ class ShareConsuming(Consuming):
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         super().__init__(f"share consumer of {group}")
         self.accepted: dict[str, None] = {}
-        self._accepted_at: set[tuple[int, int]] = set()
-        self.came_again: list[tuple[int, int, int]] = []
-        """Partition, offset and delivery count of a record that was delivered after its acceptance was confirmed.
-
-        Records count by offset, not by value: a producer that is not idempotent writes a value twice where the first
-        response was an error, though the leader had appended it, or got lost."""
+        self.came_again: list[tuple[str, int, int, int]] = []
+        """Value, partition, offset and delivery count of what was delivered after its acceptance was confirmed."""
         self._consumer: Any = ShareConsumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -143,16 +142,17 @@ class ShareConsuming(Consuming):
 
     def _accept(self, messages: list[Any]) -> None:
         for message in messages:
-            if (message.partition(), message.offset()) in self._accepted_at:
-                self.came_again.append((message.partition(), message.offset(), message.delivery_count()))
+            value = message.value().decode()
+            if value in self.accepted:
+                self.came_again.append((value, message.partition(), message.offset(), message.delivery_count()))
             self._consumer.acknowledge(message, AcknowledgeType.ACCEPT)
         if not messages:
             return
         results = self._consumer.commit_sync(30.0)
         confirmed = {at.partition for at, error in results.items() if error is None}
-        accepted = [message for message in messages if message.partition() in confirmed]
-        self.accepted.update(dict.fromkeys(message.value().decode() for message in accepted))
-        self._accepted_at.update((message.partition(), message.offset()) for message in accepted)
+        self.accepted.update(
+            dict.fromkeys(message.value().decode() for message in messages if message.partition() in confirmed)
+        )
 
 
 class OrdinaryConsuming(Consuming):
