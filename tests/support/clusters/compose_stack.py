@@ -65,11 +65,29 @@ class Stack:
         return away_s
 
     def wait_until_healthy(self, container: str) -> None:
-        """As `up --wait` does: Docker says "starting" until the first health check, 5 s after each start."""
-        health = ("inspect", "--format", "{{.State.Health.Status}}", container)
-        wait_for(
-            lambda: docker(*health, environment=self.environment).strip() == "healthy", f"{container} is healthy", 60
-        )
+        """As `up --wait` does: Docker says "starting" until the first health check, 5 s after each start.
+
+        A container without health checks, as Prometheus, counts as healthy.
+        """
+        shown = "{{if .State.Health}}{{.State.Health.Status}}{{else}}healthy{{end}}"
+        health = ("inspect", "--format", shown, container)
+        with self._health_checks_in_failures():
+            wait_for(
+                lambda: docker(*health, environment=self.environment).strip() == "healthy",
+                f"{container} is healthy",
+                60,
+            )
+
+    @contextmanager
+    def _health_checks_in_failures(self) -> Iterator[None]:
+        """Adds to an AssertionError the last health checks of every container, with what they printed."""
+        try:
+            yield
+        except AssertionError as failure:
+            shown = ("inspect", "--format", "{{.Name}} {{json .State.Health}}")
+            containers = self.compose("ps", "--format", "{{.Name}}").split()
+            failure.add_note(docker(*shown, *containers, environment=self.environment))
+            raise
 
     def replace(self, *services: str) -> None:
         """Their containers are removed at once, without a word to the processes, and made anew.
@@ -98,9 +116,16 @@ class Stack:
         return done.stderr
 
     def scale(self, service: str, count: int) -> None:
-        """Without touching the other services."""
+        """Without touching the other services, after all containers are healthy.
+
+        `up --wait` would give up on one that Docker still calls unhealthy: a leader whose coordinator was away, until
+        its next health check, up to 5 s after it serves again.
+        """
+        for container in self.compose("ps", "--format", "{{.Name}}").split():
+            self.wait_until_healthy(container)
         scale = ("--scale", f"{service}={count}")
-        self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", *scale, *self._services)
+        with self._health_checks_in_failures():
+            self.compose("up", "--detach", "--wait", "--no-recreate", "--no-build", *scale, *self._services)
 
     def loads(self) -> list[int]:
         """How many state partitions each share coordinator has, the fewest first."""
