@@ -36,8 +36,7 @@ def test_the_report_of_what_workers_did() -> None:
         stack.compose("--profile", "pipeline", "up", "--detach", "--no-deps", "--no-recreate", "pipeline")
         (container,) = stack.containers("pipeline")
         wait_for(lambda: group in report(stack, container), "the report names the group", timeout_s=300)
-        state = docker("inspect", "--format", "{{.State.Health.Status}}", container, environment=stack.environment)
-        assert state.strip() == "healthy"
+        stack.wait_until_healthy(container)
         stack.compose("--profile", "observability", "up", "--detach", "--no-deps", "--no-recreate", "prometheus")
         prometheus = PrometheusAnswers(f"127.0.0.1:{stack.environment['PROMETHEUS_PORT']}")
         wait_for(lambda: prometheus.value('sum(up{component="pipeline"})') == 1, "its metrics are scraped", 60)

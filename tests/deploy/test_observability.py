@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kshare_pipeline.metrics import PipelineMetrics, ReadCounts, ServiceCounts
@@ -208,8 +208,7 @@ def test_every_panel_draws_something_in_a_system_under_load(tmp_path: Path) -> N
             firing = {labels["alertname"] for labels, _ in prometheus.query("ALERTS{alertstate='firing'}")}
             assert firing <= {"KshareDeadLettersGrow"}, "a healthy system is quiet"
         check_that_sleepers_wake_up(cluster, prometheus)
-        (failed_calls,) = [query for query in queries() if query.place == ONLY_AFTER_A_FAILURE]
-        wait_for(lambda: not without_data(prometheus, [failed_calls]), "calls to the killed leader failed")
+        check_that_failed_calls_are_drawn(cluster, prometheus)
 
 
 def check_that_sleepers_wake_up(cluster: KshareCluster, prometheus: Prometheus) -> None:
@@ -228,6 +227,21 @@ def check_that_sleepers_wake_up(cluster: KshareCluster, prometheus: Prometheus) 
     lag = KEDA_QUERY.replace("})", f"}} {of_the_new_leader})")
     wait_for(lambda: value_of(prometheus, lag) == 2, "the lag is there after the restarts, without a member")
     wait_for(lambda: value_of(prometheus, KEDA_QUERY) == 2, "and is the same as KEDA asks for it")
+
+
+def check_that_failed_calls_are_drawn(cluster: KshareCluster, prometheus: Prometheus) -> None:
+    """The gateway's call for a consumer that waits at the end of a log fails when the leader is killed."""
+    (failed_calls,) = [query for query in queries() if query.place == ONLY_AFTER_A_FAILURE]
+    topic = new_topic(cluster.bootstrap)
+    produce(cluster.bootstrap, topic, ["read before the leader is killed"])
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        wait_for(lambda: consumer.poll(0.1) is not None, "the consumer fetches, which it goes on doing by itself")
+        cluster.wait_until_gone(cluster.kill_role("leader"))
+        wait_for(lambda: not without_data(prometheus, [failed_calls]), "calls to the killed leader failed")
+    finally:
+        consumer.close()
 
 
 def value_of(prometheus: Prometheus, text: str) -> float:

@@ -108,7 +108,17 @@ class Stack:
 
     def cluster_problem(self, container: str) -> str:
         """What the health check of a gateway's container says; empty where the cluster can serve."""
-        command = ("docker", "exec", container, "python", "-m", "kshare_servicekit.probe", "--cluster")
+        return self._probe(container, "--cluster")
+
+    def role_problem(self, container: str) -> str:
+        """What the health check of a role's container says now; empty where it does its own work.
+
+        Docker's own word is that of its last checks, which a busy machine may have cut off after 5 s.
+        """
+        return self._probe(container)
+
+    def _probe(self, container: str, *options: str) -> str:
+        command = ("docker", "exec", container, "python", "-m", "kshare_servicekit.probe", *options)
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
         )
@@ -119,7 +129,7 @@ class Stack:
         """Without touching the other services, after all containers are healthy.
 
         `up --wait` would give up on one that Docker still calls unhealthy: a leader whose coordinator was away, until
-        its next health check, up to 5 s after it serves again.
+        its next health check, or any on a machine that was too busy for three checks of 5 s.
         """
         for container in self.compose("ps", "--format", "{{.Name}}").split():
             self.wait_until_healthy(container)
