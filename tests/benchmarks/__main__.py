@@ -24,7 +24,7 @@ from benchmarks.paced import (
     paced_to_ordinary_consumers,
 )
 from benchmarks.plain_clients import PLAIN_SCENARIOS
-from benchmarks.processor_time import machine_ticks, resident_mb, stolen_share
+from benchmarks.processor_time import resident_mb
 from benchmarks.rounds import measure
 from benchmarks.run_file import Run
 from benchmarks.scaling import flatness
@@ -35,6 +35,7 @@ from benchmarks.throttled import beside_throttled_clients
 from benchmarks.usage import Usage, costs, usage_of
 from benchmarks.workers import released_records, single_acknowledgements_of_four, small_records
 from support.clusters.kshare_cluster import KshareCluster
+from support.environment.stolen_time import machine_ticks, stolen_share
 from support.kafka.apache_kafka import ApacheKafka
 from support.kafka.java import WITHOUT_SHARE_GROUPS
 

@@ -25,11 +25,12 @@ from confluent_kafka import Producer, ShareConsumer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.processor_time import machine_ticks, processor_ms, resident_mb, stolen_share
+from benchmarks.processor_time import processor_ms, resident_mb
 from benchmarks.scenarios import fresh_name
 from support.clients.administration import create_topic, read_from_earliest
 from support.clusters.engines import TestEngine
 from support.clusters.kshare_cluster import COMMAND, KshareCluster
+from support.environment.stolen_time import machine_ticks, stolen_share
 
 RECORD = b"x" * 100
 BATCH_RECORDS = 100

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.processor_time import machine_ticks, stolen_share
 from benchmarks.report import ROOT, description_of_run
 from soak.faults import Faults
 from soak.load import Load
@@ -20,6 +19,7 @@ from soak.page import page
 from soak.samples import Watch
 from soak.verdict import Totals, Trend, trends
 from support.clusters.kshare_cluster import KshareCluster
+from support.environment.stolen_time import machine_ticks, stolen_share
 
 DEFAULT = ROOT / "build" / "soak"
 SAMPLE_INTERVAL_S = 5.0

@@ -43,10 +43,19 @@ class Figures:
     ended_s: float = float("inf")
     latencies_ms: list[float] = field(default_factory=list)
     """From the call of `produce` until the share consumer's `poll` returned the record."""
+    stolen_ticks: int = 0
+    """Of all processors' ticks in that time: those that the host gave to other machines."""
+    passed_ticks: int = 0
 
     def joined(self, later: Figures) -> Figures:
         """The figures of two stretches of time as one."""
-        return Figures(self.began_s, later.ended_s, self.latencies_ms + later.latencies_ms)
+        return Figures(
+            self.began_s,
+            later.ended_s,
+            self.latencies_ms + later.latencies_ms,
+            self.stolen_ticks + later.stolen_ticks,
+            self.passed_ticks + later.passed_ticks,
+        )
 
     @property
     def p99_ms(self) -> float:
@@ -55,7 +64,9 @@ class Figures:
         return found[int(len(found) * 0.99)]
 
     def __str__(self) -> str:
-        return f"p99 {self.p99_ms:.0f} ms, longest {max(self.latencies_ms):.0f} ms of {len(self.latencies_ms)}"
+        stolen = self.stolen_ticks / self.passed_ticks if self.passed_ticks else 0.0
+        longest = f"longest {max(self.latencies_ms):.0f} ms of {len(self.latencies_ms)}"
+        return f"p99 {self.p99_ms:.0f} ms, {longest}, {stolen:.1%} stolen"
 
 
 def resident_bytes(pid: int, *, peak: bool = False) -> int:
@@ -113,9 +124,12 @@ class GoodClient:
     @contextmanager
     def measured(self) -> Iterator[Figures]:
         """The latencies of records that are sent while the body runs; complete when it returns."""
-        figures = Figures(time.monotonic())
+        from support.environment.stolen_time import machine_ticks  # only the parent needs it
+
+        figures, before = Figures(time.monotonic()), machine_ticks()
         yield figures
-        figures.ended_s = time.monotonic()
+        figures.ended_s, after = time.monotonic(), machine_ticks()
+        figures.stolen_ticks, figures.passed_ticks = after[0] - before[0], after[1] - before[1]
         deadline = figures.ended_s + DRAIN_TIMEOUT_S
         while not any(sent_s > figures.ended_s for sent_s, _ in list(self._samples)):
             assert time.monotonic() < deadline, "the good client consumed nothing after the attack"

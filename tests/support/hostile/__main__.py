@@ -39,7 +39,7 @@ def main() -> int:
             requests=given.requests,
             seconds=given.seconds,
             calm_s=given.calm_seconds,
-            drawing_s=given.calm_seconds,
+            draws_ahead=True,
             calm_after_s=given.calm_seconds,
             connections=given.connections,
             api_keys=given.api,

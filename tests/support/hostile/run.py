@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import uvloop
 from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic
 from support.clients.good_client import Figures, GoodClient
 from support.clusters.kshare_cluster import ROLES, KshareCluster
+from support.hostile.bursts import Bursts
 from support.hostile.corpus import corpus_requests
 from support.hostile.kafka_messages import Vocabulary
 from support.hostile.process_figures import MIB, ProcessFigures, watched
-from support.hostile.requests import RequestSource, served_versions
+from support.hostile.requests import served_versions
 from support.hostile.role_logs import kinds_of_lines, lines_in_a_second, unexpected_lines
 from support.hostile.senders import Outcomes, Pace, Sender
 from support.hostile.topics import topic_ids
@@ -38,6 +41,8 @@ MEMORY_GROWTH_LIMIT_BYTES = BUDGET_BYTES + 192 * MIB
 """The budget, and as in the other attacks: copies on the way, what malloc keeps, and a batch after decompression."""
 DESCRIPTORS_BESIDE_CONNECTIONS = 64
 SENDERS_NICE = 10
+DRAWN_FOR_A_JUDGED_REQUEST = 1.4
+"""A connection's end cuts off the requests behind the one that it refused: 0.3 for each that is judged."""
 LINES_PER_SECOND_LIMIT = 300
 P99_LIMIT_MS = 250.0
 """As beside the other attacks; on a machine where it is more than half of that already, at most twice as much."""
@@ -62,7 +67,7 @@ class Run:
     calm_after: Figures | None = None
     """`calm` is before the attack. Some minutes of this machine have a p99 twice that of others without any attack."""
     beside_drawing: Figures | None = None
-    """Beside senders that draw requests and send none: what their use of the processors alone does to a client."""
+    """Beside senders that draw requests and send none: what the use of a processor alone does to a client."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -97,7 +102,7 @@ class Run:
         if found is None:
             return []
         factor = found.p99_ms / self.baseline.p99_ms
-        return [f"good client beside senders that send nothing: {found}, p99 {factor:.2f} times"]
+        return [f"good client beside senders that draw and send nothing: {found}, p99 {factor:.2f} times"]
 
     def _refused_and_logged(self) -> list[str]:
         lines = []
@@ -117,7 +122,7 @@ def run_hostile(
     requests: int | None,
     seconds: float | None,
     calm_s: float,
-    drawing_s: float = 0.0,
+    draws_ahead: bool = False,
     calm_after_s: float = 0.0,
     connections: int = 32,
     api_keys: Collection[int] = (),
@@ -126,8 +131,9 @@ def run_hostile(
 ) -> Run:
     """Starts a cluster, and ends after at least so many requests and seconds, of those that are given.
 
-    `calm_s` and `calm_after_s`: how long the good client is measured before and after the attack. `drawing_s`: how long
-    it is measured beside senders that send nothing. `is_alone`: whether nothing else runs on the machine.
+    `calm_s` and `calm_after_s`: how long the good client is measured before and after the attack. `draws_ahead`: draws
+    the requests before the attack, for at least `calm_s`, while the good client is measured; in memory they have about
+    a kilobyte each. `is_alone`: whether nothing else runs on the machine.
     `requests_per_second`: at most, of all connections together; None: as many as the machine can do.
     """
     with KshareCluster(folder, SETTINGS) as cluster:
@@ -136,20 +142,21 @@ def run_hostile(
         vocabulary = Vocabulary(topics=TOPICS, topic_ids=topic_ids(cluster.bootstrap, TOPICS))
         pids = {role: cluster.role_pid(role) for role in ROLES}
         outcomes = Outcomes()
+        sources = [random.Random(seed * 1_000 + number) for number in range(connections)]
+        bursts = [Bursts(source, vocabulary, api_keys) for source in sources]
         with GoodClient(cluster.bootstrap) as client:
             with client.measured() as calm:
                 time.sleep(calm_s)
             beside_drawing = None
-            if drawing_s:
+            if draws_ahead:
                 with client.measured() as beside_drawing:
-                    _after_the_services(lambda: _draw(seed, vocabulary, drawing_s, api_keys), is_alone=is_alone)
+                    _after_the_services(lambda: _draw(bursts, requests or 0, calm_s), is_alone=is_alone)
             logged = len(cluster.log_text())
             with watched(pids) as processes, client.measured() as attacked:
                 began = time.monotonic()
                 is_enough = _limit(outcomes, began, requests, seconds)
-                pace = Pace(requests_per_second)
-                sending = _send(cluster.port, seed, vocabulary, outcomes, is_enough, connections, api_keys, pace)
-                _after_the_services(lambda: asyncio.run(sending), is_alone=is_alone)
+                sending = _send(cluster.port, bursts, outcomes, is_enough, Pace(requests_per_second))
+                _after_the_services(lambda: uvloop.run(sending), is_alone=is_alone)
                 took_s = time.monotonic() - began
             calm_after = None
             if calm_after_s:
@@ -183,13 +190,12 @@ def _after_the_services(work: Callable[[], None], *, is_alone: bool) -> None:
         thread_of_its_own.submit(run).result()
 
 
-def _draw(seed: int, vocabulary: Vocabulary, seconds: float, api_keys: Collection[int]) -> None:
-    """Does for so long what a sender does before it sends."""
-    source = RequestSource(random.Random(seed), vocabulary, api_keys)
-    deadline, number = time.monotonic() + seconds, 0
-    while time.monotonic() < deadline:
-        source.next_request(number)
-        number += 1
+def _draw(bursts: Sequence[Bursts], judged_requests: int, seconds: float) -> None:
+    """Draws what so many judged requests need, and for at least so long."""
+    deadline, drawn = time.monotonic() + seconds, 0
+    while drawn < judged_requests * DRAWN_FOR_A_JUDGED_REQUEST or time.monotonic() < deadline:
+        drawn += sum(each.draw_ahead() for each in bursts)
+    gc.freeze()  # a collection during the attack would visit them all
 
 
 def _limit(outcomes: Outcomes, began: float, requests: int | None, seconds: float | None) -> Callable[[], bool]:
@@ -203,24 +209,13 @@ def _limit(outcomes: Outcomes, began: float, requests: int | None, seconds: floa
 
 
 async def _send(
-    port: int,
-    seed: int,
-    vocabulary: Vocabulary,
-    outcomes: Outcomes,
-    is_enough: Callable[[], bool],
-    connections: int,
-    api_keys: Collection[int],
-    pace: Pace,
+    port: int, bursts: Sequence[Bursts], outcomes: Outcomes, is_enough: Callable[[], bool], pace: Pace
 ) -> None:
-    """The corpus first, one connection for each; then all connections at once."""
-    source = random.Random(seed)
+    """The corpus first, one connection for each; then all senders at once."""
+    sender = Sender(port, outcomes)
     for request in corpus_requests():
-        await Sender(port, source, RequestSource(source, vocabulary), outcomes).run_one(request)
-    senders = []
-    for number in range(connections):
-        own = random.Random(seed * 1_000 + number)
-        senders.append(Sender(port, own, RequestSource(own, vocabulary, api_keys), outcomes, pace).run(is_enough))
-    await asyncio.gather(*senders)
+        await sender.run_one(request)
+    await asyncio.gather(*(sender.run(each, pace, is_enough) for each in bursts))
 
 
 def _problems(run: Run) -> list[str]:

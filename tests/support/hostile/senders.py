@@ -11,7 +11,6 @@ A burst whose last frame has an untrue length ends with a half-closed connection
 from __future__ import annotations
 
 import asyncio
-import random
 import struct
 import time
 from collections import Counter
@@ -21,13 +20,13 @@ from dataclasses import dataclass, field
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import MalformedRequest, decode_response
-from support.hostile.requests import Damage, HostileRequest, RequestSource, framed, header
+from support.hostile.bursts import Bursts
+from support.hostile.requests import Damage, HostileRequest, framed, header
 
 ANSWER_BOUND_S = 30.0
-BURST_LIMIT = 12
 READ_BYTES = 1 << 18
-CHECKED_SHARE = 0.1
-"""Of the answers: those that are decoded, which costs the sender as much as making a request."""
+ANSWERS_PER_CHECK = 10
+"""One of so many is decoded, which costs the sender as much as drawing a request."""
 
 
 @dataclass
@@ -104,19 +103,15 @@ class Pace:
 
 
 class Sender:
-    """One client after the other: `run` sends until `is_enough` says so, at the pace that all senders share."""
+    """What a gateway on `port` is sent, and what became of it."""
 
-    def __init__(
-        self, port: int, source: random.Random, requests: RequestSource, outcomes: Outcomes, pace: Pace | None = None
-    ) -> None:
+    def __init__(self, port: int, outcomes: Outcomes) -> None:
         self._port = port
-        self._pace = pace or Pace(None)
-        self._source = source
-        self._requests = requests
         self._outcomes = outcomes
-        self._next_id = 1
+        self._answers = 0
 
-    async def run(self, is_enough: Callable[[], bool]) -> None:
+    async def run(self, bursts: Bursts, pace: Pace, is_enough: Callable[[], bool]) -> None:
+        """One client after the other sends until `is_enough` says so, at the pace that all share."""
         while not is_enough():
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -127,7 +122,7 @@ class Sender:
             self._outcomes.connections += 1
             try:
                 answers = _Answers(reader)
-                while not is_enough() and await self.burst(writer, answers, await self._paced_burst()):
+                while not is_enough() and await self._paced_burst(writer, answers, bursts, pace):
                     pass
             finally:
                 writer.transport.abort()
@@ -139,24 +134,15 @@ class Sender:
         await self.burst(writer, _Answers(reader), [request])
         writer.transport.abort()
 
-    async def _paced_burst(self) -> list[HostileRequest]:
-        burst = self._drawn_burst()
-        await self._pace.turn(len(burst))
-        return burst
-
-    def _drawn_burst(self) -> list[HostileRequest]:
-        burst: list[HostileRequest] = []
-        for _ in range(self._source.choice((1, 1, 2, 4, BURST_LIMIT))):
-            burst.append(self._requests.next_request(self._next_id))
-            self._next_id = self._next_id % (2**31 - 1) + 1
-            if burst[-1].ends_stream or not burst[-1].is_readable:
-                break
-        return burst
+    async def _paced_burst(self, writer: asyncio.StreamWriter, answers: _Answers, bursts: Bursts, pace: Pace) -> bool:
+        burst = bursts.next_burst()
+        await pace.turn(len(burst))
+        return await self.burst(writer, answers, burst)
 
     async def burst(self, writer: asyncio.StreamWriter, answers: _Answers, burst: Sequence[HostileRequest]) -> bool:
         """Sends a burst and judges what comes back; whether the connection can be used further."""
         began = time.monotonic()
-        probe_id = -(self._next_id % 2**30) - 1
+        probe_id = -(burst[-1].correlation_id % 2**30) - 1
         data = b"".join(request.frame for request in burst)
         try:
             async with asyncio.timeout(ANSWER_BOUND_S):
@@ -198,7 +184,8 @@ class Sender:
                 return answered, False
             request = left.pop(0)
             answered.append(request)
-            if self._source.random() < CHECKED_SHARE:
+            self._answers += 1
+            if self._answers % ANSWERS_PER_CHECK == 0:
                 self._check(request, frame)
         return answered, False
 

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 
 from benchmarks import report
-from benchmarks.processor_time import processor_ms, stolen_share
+from benchmarks.processor_time import processor_ms
 from benchmarks.rounds import Spread, measure, order, ratios, spread
+from support.environment.stolen_time import stolen_share
 
 SYSTEMS = ["kafka", "ours", "single"]
 
