@@ -542,7 +542,7 @@ GATEWAYS = Dashboard(
                 ),
             ),
         ),
-        Panel("Read-ahead: memory", "bytes", "Record bytes in the cache.", (each("kshare_gateway_cache_bytes"),)),
+        Panel("Read-ahead: memory", "bytes", "Memory of the cached batches.", (each("kshare_gateway_cache_bytes"),)),
     ),
 )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
+
 from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic
 from support.clients.good_client import Figures, GoodClient

@@ -56,7 +56,7 @@ BYTES_IN = counter("gateway_received_bytes", "Bytes received from clients.")
 BYTES_OUT = counter("gateway_sent_bytes", "Bytes of responses written to clients' sockets.")
 SHARE_SESSIONS = gauge("gateway_share_sessions", "Open share sessions; group.share.max.share.sessions limits them.")
 CACHE_BYTES = gauge(
-    "gateway_cache_bytes", "Record bytes in the read-ahead cache; kshare.gateway.cache.bytes limits them."
+    "gateway_cache_bytes", "Memory of the batches in the read-ahead cache; kshare.gateway.cache.bytes limits it."
 )
 CACHE_HIT_BYTES = counter("gateway_cache_hit_bytes", "Record bytes of ShareFetch responses served from the cache.")
 CACHE_MISS_BYTES = counter("gateway_cache_miss_bytes", "Record bytes of ShareFetch responses sent by the leader.")

@@ -12,6 +12,9 @@ from typing import NamedTuple, Protocol
 from kshare_core.identifiers import TopicPartition
 from kshare_core.leader_epochs import EpochEntry
 
+STORED_BATCH_OVERHEAD_BYTES = 220
+"""What a cache of batches needs for each, beside its data: objects, and a place in a list. Measured: 203 to 234."""
+
 
 class StoredBatch(NamedTuple):
     """A record batch as stored in the log: `data` is the whole batch with its own base offset and epoch."""

@@ -150,7 +150,7 @@ async def run(steps: list[Turn | str], reads: list[tuple[float, int]], tail_byte
     disk = MemoryDisk()
     store = disk.open_store("leader")
     model = {key: Naive() for key in KEYS}
-    tails = TailCache(partition_limit_bytes=tail_bytes, node_limit_bytes=tail_bytes * 3 // 2)
+    tails = TailCache(partition_limit_bytes=tail_bytes, node_limit_bytes=tail_bytes * 3 // 2, overhead_bytes=0)
     logs = open_logs(store, tails=tails)
     for step in steps:
         if isinstance(step, Turn):

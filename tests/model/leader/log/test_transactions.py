@@ -138,7 +138,7 @@ class Run:
 
     def __init__(self, tail_bytes: int) -> None:
         self.disk = MemoryDisk()
-        self.tails = TailCache(partition_limit_bytes=tail_bytes, node_limit_bytes=tail_bytes)
+        self.tails = TailCache(partition_limit_bytes=tail_bytes, node_limit_bytes=tail_bytes, overhead_bytes=0)
         self.store = self.disk.open_store("leader")
         self.logs = open_logs(self.store, tails=self.tails)
         self.naive = Naive()

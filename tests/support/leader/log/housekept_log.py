@@ -39,7 +39,7 @@ class HousekeptLog:
         self.log = self._open()
 
     def _open(self) -> PartitionLog:
-        tails = TailCache(partition_limit_bytes=self._tail_bytes, node_limit_bytes=self._tail_bytes)
+        tails = TailCache(partition_limit_bytes=self._tail_bytes, node_limit_bytes=self._tail_bytes, overhead_bytes=0)
         return PartitionLog(key=KEY, store=self.store, tails=tails, settings=self.settings, leader_epoch=3)
 
     def restart(self) -> None:

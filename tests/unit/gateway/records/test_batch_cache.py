@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kshare_core.identifiers import TopicPartition
-from kshare_gateway.records.batch_cache import NAMED_RUNS, BatchCache, CachedBatch, OffsetRun, split_batches
+from kshare_gateway.records.batch_cache import (
+    NAMED_RUNS,
+    OVERHEAD_BYTES,
+    BatchCache,
+    CachedBatch,
+    OffsetRun,
+    split_batches,
+)
+from support.environment.traced_memory import traced_memory
 
 P0, P1 = TopicPartition(bytes(16), 0), TopicPartition(bytes(16), 1)
 BATCH_OFFSETS = 3
@@ -16,6 +24,11 @@ BATCH_OFFSETS = 3
 
 NO_EPOCH = -1
 """Of batches that are too short to have a header."""
+
+
+def cache_of(limit_bytes: int, *, epoch_zero_is_any: bool = True) -> BatchCache:
+    """A cache that counts nothing but records."""
+    return BatchCache(limit_bytes, epoch_zero_is_any=epoch_zero_is_any, overhead_bytes=0)
 
 
 def batch(number: int, size: int = 10) -> CachedBatch:
@@ -47,7 +60,7 @@ def runs_of(numbers: set[int]) -> list[OffsetRun]:
 @settings(max_examples=200, deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from(["put", "get"]), st.integers(0, 12)), max_size=60))
 def test_runs_and_the_oldest_used_going_first(steps: list[tuple[str, int]]) -> None:
-    cache = BatchCache(50)
+    cache = cache_of(50)
     used: dict[int, None] = {}
     for step, number in steps:
         if step == "put":
@@ -66,7 +79,7 @@ def test_runs_and_the_oldest_used_going_first(steps: list[tuple[str, int]]) -> N
 
 
 def test_pinned_partitions_lose_nothing() -> None:
-    cache = BatchCache(30)
+    cache = cache_of(30)
     for number in range(3):
         cache.put(P0, batch(number))
     assert cache.pin(P0) == [OffsetRun(0, 8, NO_EPOCH)]
@@ -78,7 +91,7 @@ def test_pinned_partitions_lose_nothing() -> None:
 
 
 def test_at_most_some_runs_are_named_near_the_place_that_is_read() -> None:
-    cache = BatchCache(10_000)
+    cache = cache_of(10_000)
     for number in range(0, 80, 2):
         cache.put(P0, batch(number))
     cache.advance(P0, 40 * BATCH_OFFSETS)
@@ -89,7 +102,7 @@ def test_at_most_some_runs_are_named_near_the_place_that_is_read() -> None:
 
 
 def test_overlapping_and_oversized_batches_are_not_kept() -> None:
-    cache = BatchCache(100)
+    cache = cache_of(100)
     cache.put(P0, batch(1))
     cache.put(P0, CachedBatch(2, 3, memoryview(bytes(5))))
     cache.put(P0, CachedBatch(5, 9, memoryview(bytes(5))))
@@ -100,7 +113,7 @@ def test_overlapping_and_oversized_batches_are_not_kept() -> None:
 
 def test_batches_of_another_leader_epoch_are_other_records() -> None:
     """After a leader's disk was lost, its log has other records at the same offsets."""
-    cache = BatchCache(1000)
+    cache = cache_of(1000)
     cache.put(P0, batch_of_epoch(0, 4, 5))
     cache.put(P0, batch_of_epoch(5, 9, 5))
     cache.put(P0, batch_of_epoch(10, 14, 6))
@@ -117,7 +130,7 @@ def test_batches_of_another_leader_epoch_are_other_records() -> None:
 
 
 def test_epoch_zero_of_an_existing_cluster_is_an_epoch_like_the_others() -> None:
-    from_older_leaders, of_brokers = BatchCache(1000), BatchCache(1000, epoch_zero_is_any=False)
+    from_older_leaders, of_brokers = cache_of(1000), cache_of(1000, epoch_zero_is_any=False)
     for cache in (from_older_leaders, of_brokers):
         cache.put(P0, batch_of_epoch(0, 4, 5))
     assert from_older_leaders.get(P0, 0, 0) is not None and of_brokers.get(P0, 0, 0) is None
@@ -126,7 +139,7 @@ def test_epoch_zero_of_an_existing_cluster_is_an_epoch_like_the_others() -> None
 
 
 def test_how_far_is_cached_ahead() -> None:
-    cache = BatchCache(1000)
+    cache = cache_of(1000)
     for number in (0, 1, 3):
         cache.put(P0, batch(number))
     assert [cache.advance(P0, offset) for offset in (0, 4, 6, 9, 12)] == [6, 6, 6, 12, 12]
@@ -134,7 +147,7 @@ def test_how_far_is_cached_ahead() -> None:
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
-    cache = BatchCache(1000)
+    cache = cache_of(1000)
     cache.put(P0, batch(0))
     cache.put(TopicPartition(bytes([1] * 16), 0), batch(0))
     cache.drop_topic(bytes(16))
@@ -142,7 +155,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
 
 
 def test_a_partition_whose_log_began_anew_is_forgotten_and_cached_again() -> None:
-    cache = BatchCache(1000)
+    cache = cache_of(1000)
     cache.put(P0, batch(0))
     cache.put(P1, batch(0))
     cache.pin(P0)
@@ -176,7 +189,7 @@ def test_a_payload_that_lies_about_its_length() -> None:
 
 
 def test_a_cache_that_shrinks_loses_the_least_recently_used_batches_but_no_pinned_ones() -> None:
-    cache = BatchCache(1000)
+    cache = cache_of(1000)
     for number in range(10):
         cache.put(P0, batch(number))
         cache.put(P1, batch(number))
@@ -188,3 +201,20 @@ def test_a_cache_that_shrinks_loses_the_least_recently_used_batches_but_no_pinne
     assert all(cache.get(P1, number * BATCH_OFFSETS, NO_EPOCH) for number in range(10))
     cache.put(P0, batch(20))
     assert cache.size_bytes == 140, "it may grow up to its limit again"
+
+
+def test_the_limit_counts_what_short_batches_need_in_memory() -> None:
+    """A batch with one short record has 75 bytes and needs more than ten times as much."""
+    count, size = 2_000, 75
+    cache = BatchCache(1 << 30)
+    with traced_memory() as used_bytes:
+        for offset in range(count):
+            for each in split_batches(memoryview(raw_batch(offset, offset, size))):
+                cache.put(TopicPartition(P0.topic_id, 0), each)
+        held = used_bytes()
+    assert cache.size_bytes == count * (size + OVERHEAD_BYTES)
+    assert 0.8 <= cache.size_bytes / held <= 1.25
+    small = BatchCache(cache.size_bytes // 2)
+    for offset in range(count):
+        small.put(P0, CachedBatch(offset, offset, memoryview(bytes(size))))
+    assert sum(small.get(P0, offset, 0) is not None for offset in range(count)) == count // 2

@@ -9,6 +9,8 @@ import pytest
 
 from kshare_core.errors import KafkaError
 from kshare_leader.upstream.pieces import piece_of
+from kshare_leader.upstream.window import Window
+from support.environment.traced_memory import traced_memory
 from support.leader.transactional_log import random_log
 
 LOG = random_log(random.Random(3), 10)
@@ -22,7 +24,21 @@ def test_batches_are_as_they_are_in_the_log() -> None:
         (each.base_offset, each.last_offset, each.data, each.is_control) for each in LOG.batches
     ]
     assert (found.first_offset, found.end_offset) == (0, LOG.batches[-1].last_offset + 1)
-    assert found.size_bytes == len(RECORDS)
+    assert sum(each.length for each in found.batches) == len(RECORDS)
+
+
+def test_a_piece_counts_what_short_batches_need_in_memory() -> None:
+    records = [each.data for each in random_log(random.Random(4), 10).batches]
+    shortest = min(records, key=len)
+    window = Window(1 << 30)
+    with traced_memory() as used_bytes:
+        for offset in range(1_000, 3_000):
+            found = piece_of(offset, offset.to_bytes(8, "big") + shortest[8:])
+            assert found is not None
+            window.add(found)
+        held = used_bytes()
+    assert window.piece_count == 2_000
+    assert 0.8 <= window.size_bytes / held <= 1.25
 
 
 def test_coverage_begins_where_the_fetch_began_or_at_the_batch_that_holds_it() -> None:

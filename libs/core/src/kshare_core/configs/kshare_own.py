@@ -99,7 +99,7 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         256 * 1024 * 1024,
         low=0,
         high=MAX_LONG,
-        text="Newest record bytes of all logs that a leader caches in memory; older ones are read from disk. Not set: "
+        text="Memory of a leader for the newest batches of all logs; older ones are read from disk. Not set: "
         "derived from kshare.memory.budget.",
     ),
     long(

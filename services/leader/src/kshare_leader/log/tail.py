@@ -1,8 +1,9 @@
 """Recent batches of every log in memory, so that a read of fresh records needs no disk.
 
 Each partition has a `Tail`: its newest batches up to PARTITION_TAIL_LIMIT_BYTES. `TailCache` bounds the sum over the
-node: above `kshare.leader.tail.bytes` the least recently used partition loses its oldest batches first. Batches are
-looked up by bisection over base offsets and returned without copies.
+node: above `kshare.leader.tail.bytes` the least recently used partition loses its oldest batches first. Both count
+STORED_BATCH_OVERHEAD_BYTES for each batch, more than a short record has. Batches are looked up by bisection over base
+offsets and returned without copies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.ports import StoredBatch
+from kshare_leader.ports import STORED_BATCH_OVERHEAD_BYTES, StoredBatch
 
 PARTITION_TAIL_LIMIT_BYTES = 128 * 1024 * 1024
 NODE_TAIL_LIMIT_BYTES = 256 * 1024 * 1024
@@ -23,7 +24,8 @@ _DROPPED_SHARE = 8
 class Tail:
     """The newest batches of one log, without gaps up to its end."""
 
-    def __init__(self, end_offset: int) -> None:
+    def __init__(self, end_offset: int, overhead_bytes: int = STORED_BATCH_OVERHEAD_BYTES) -> None:
+        self._overhead_bytes = overhead_bytes
         self.start_offset = end_offset
         """The tail holds all batches from this offset on."""
         self.size_bytes = 0
@@ -34,7 +36,7 @@ class Tail:
         """Adds batches at the end; returns their bytes."""
         self._batches.extend(batches)
         self._base_offsets.extend([batch.base_offset for batch in batches])
-        added = sum([len(batch.data) for batch in batches])
+        added = self._bytes_of(batches)
         self.size_bytes += added
         return added
 
@@ -42,7 +44,7 @@ class Tail:
         """Drops the oldest batches until at least `size_bytes` are gone, or all; returns the bytes dropped."""
         dropped = count = 0
         while dropped < size_bytes and count < len(self._batches):
-            dropped += len(self._batches[count].data)
+            dropped += len(self._batches[count].data) + self._overhead_bytes
             count += 1
         if count:
             self.start_offset = self._batches[count - 1].last_offset + 1
@@ -56,7 +58,7 @@ class Tail:
         count = bisect_right(self._base_offsets, offset)
         if count and self._batches[count - 1].last_offset >= offset:
             count -= 1
-        return self.drop(sum([len(batch.data) for batch in self._batches[:count]]))
+        return self.drop(self._bytes_of(self._batches[:count]))
 
     def replace(self, changed: Mapping[int, StoredBatch | None]) -> int:
         """Replaces batches by base offset (None: removes) where the tail has them; returns the change in bytes."""
@@ -74,7 +76,7 @@ class Tail:
         if removes:
             kept = [batch for batch in self._batches if changed.get(batch.base_offset, batch) is not None]
             self._batches, self._base_offsets = kept, [batch.base_offset for batch in kept]
-            self.size_bytes = sum([len(batch.data) for batch in kept])
+            self.size_bytes = self._bytes_of(kept)
         return self.size_bytes - before
 
     def read(self, fetch_offset: int, max_bytes: int, *, at_least_one: bool) -> list[StoredBatch]:
@@ -93,6 +95,9 @@ class Tail:
             index += 1
         return found
 
+    def _bytes_of(self, batches: list[StoredBatch]) -> int:
+        return sum([len(batch.data) for batch in batches]) + len(batches) * self._overhead_bytes
+
 
 class TailCache:
     """The tails of all partitions of a node, with a common limit."""
@@ -102,16 +107,18 @@ class TailCache:
         *,
         partition_limit_bytes: int = PARTITION_TAIL_LIMIT_BYTES,
         node_limit_bytes: int = NODE_TAIL_LIMIT_BYTES,
+        overhead_bytes: int = STORED_BATCH_OVERHEAD_BYTES,
     ) -> None:
         self._partition_limit_bytes = partition_limit_bytes
         self._node_limit_bytes = node_limit_bytes
+        self._overhead_bytes = overhead_bytes
         self._tails: dict[TopicPartition, Tail] = {}  # the least recently used one first
         self.size_bytes = 0
 
     def open(self, key: TopicPartition, end_offset: int) -> Tail:
         """A new empty tail for a log that ends at `end_offset`."""
         self.forget(key)
-        tail = self._tails[key] = Tail(end_offset)
+        tail = self._tails[key] = Tail(end_offset, self._overhead_bytes)
         return tail
 
     def forget(self, key: TopicPartition) -> None:

@@ -386,7 +386,7 @@ class UpstreamLog:
             view = self._views[read_committed]
             self._note_leader_epochs(piece)
             view.window.add(piece)
-            view.arrived_bytes += piece.size_bytes
+            view.arrived_bytes += sum(batch.length for batch in piece.batches)
         if piece is not None or before != (self.high_watermark, self.last_stable_offset):
             self._notify()
 
