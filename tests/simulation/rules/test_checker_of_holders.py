@@ -18,6 +18,7 @@ from support.simulation.history import (
     PartitionTaken,
     SessionReleased,
     StateLoaded,
+    StateOwnerUnknown,
     StateWriteArrived,
     StateWriteUnconfirmed,
     StateWritten,
@@ -140,6 +141,9 @@ def test_answers_in_another_order_than_the_acquisitions() -> None:
         ([StateWriteUnconfirmed(1.5, LEADER, "g1", 0, "no answer")], True),
         ([StateWriteUnconfirmed(1.5, LEADER, "g1", 1, "no answer")], False),
         ([StateWriteUnconfirmed(1.5, "leader-2#1", "g1", 0, "no answer")], False),
+        ([StateOwnerUnknown(1.5, LEADER, "g1", 0)], True),
+        ([StateOwnerUnknown(1.5, LEADER, "g1", 1)], False),
+        ([StateOwnerUnknown(1.5, "leader-2#1", "g1", 0)], False),
         ([PartitionTaken(1.5, "", "", 0, "moves: FENCE")], True),
         ([PartitionTaken(1.5, LEADER, "g2", 0, "its state changed")], False),
         ([FaultEvent(1.5, "registered", ("leader-1",), "")], True),
@@ -204,7 +208,9 @@ def test_a_count_comes_again_only_where_its_answer_was_lost(lost: list[int], all
         ([released(1.5)], False),
         ([FaultEvent(1.5, "cut", ("leader-1", "gateway-1"), "")], True),
         ([StateWriteUnconfirmed(1.5, LEADER, "g1", 0, "no answer")], False),
-        # No share coordinator owns the state: the write was never sent, and the share-partition is given up.
+        # No share coordinator owns the state: a write is never sent, and the share-partition is given up.
+        ([StateOwnerUnknown(1.5, LEADER, "g1", 0)], False),
+        ([StateOwnerUnknown(1.5, LEADER, "g2", 0)], True),
         (acknowledged(1.5, offset=4, code=COORDINATOR_NOT_AVAILABLE), False),
         (acknowledged(1.5, offset=4, code=STORAGE_ERROR), True),
         (acknowledged(1.5, offset=4, code=COORDINATOR_NOT_AVAILABLE, leader="leader-2#1"), True),

@@ -200,6 +200,18 @@ class StateWriteUnconfirmed(NamedTuple):
     why: str
 
 
+class StateOwnerUnknown(NamedTuple):
+    """A catalog that reached a leader named no live share coordinator for the state of a share-partition that it has.
+
+    A write that begins then is not sent, and the leader gives the share-partition up when the write's time is over.
+    """
+
+    time: float
+    leader: str
+    group: str
+    partition: int
+
+
 class AcknowledgeArrived(NamedTuple):
     """Acknowledgements of one partition reached its leader, in the call with this number."""
 
@@ -412,6 +424,7 @@ Event = (
     | StateLoaded
     | StateWriteArrived
     | StateWriteUnconfirmed
+    | StateOwnerUnknown
     | AcknowledgeArrived
     | AcknowledgeEnded
     | SessionReleased

@@ -51,6 +51,7 @@ from support.simulation.history import (
     SessionReleased,
     StateLoaded,
     StateOwnersSeen,
+    StateOwnerUnknown,
     StatesHandedOver,
     StateWriteArrived,
     StateWriteUnconfirmed,
@@ -100,6 +101,8 @@ class ClusterTap:
         self._add = add
         self._shared_topics: dict[bytes, None] = {}
         """Ids of the topics of which a share-partition was loaded."""
+        self._loaded: dict[str, dict[SharePartitionKey, None]] = {}
+        """The share-partitions that each leader has loaded at some time."""
         self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
         """By leader and partition: the epoch in the newest catalog that reached it."""
         self._lease_ms: dict[str, int] = {}
@@ -179,7 +182,16 @@ class ClusterTap:
                 if node.role == coordinator_pb2.ROLE_GATEWAY
             )
             self._add(GatewaysSeen(self._loop.now_s, repr(call.source), gateways))
+            self._state_owners_of_leader(call, answer)
         self._epochs_known(call, answer)
+
+    def _state_owners_of_leader(self, call: SimulatedCall, answer: Any) -> None:
+        live = {node.node_id for node in answer.nodes if node.role == coordinator_pb2.ROLE_SHARE_COORDINATOR}
+        owned = {owner.state_partition for owner in answer.state_partition_owners if owner.node_id in live}
+        leader = repr(call.source)
+        for key in self._loaded.get(leader, ()):
+            if state_partition_of(key, answer.state_partition_count) not in owned:
+                self._add(StateOwnerUnknown(self._loop.now_s, leader, key.group_id, key.partition))
 
     def _epochs_known(self, call: SimulatedCall, answer: Any) -> None:
         """A leader begins anew with a partition that has another leader epoch: also where a drain cancels its move."""
@@ -230,6 +242,8 @@ class ClusterTap:
             self._shared_topics[asked.topic_id] = None
             if result.error_code != 0:
                 continue
+            key = SharePartitionKey(request.group_id, asked.topic_id, asked.partition)
+            self._loaded.setdefault(repr(call.source), {})[key] = None
             self._add(
                 StateLoaded(
                     self._loop.now_s,
