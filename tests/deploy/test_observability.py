@@ -237,11 +237,16 @@ def check_that_failed_calls_are_drawn(cluster: KshareCluster, prometheus: Promet
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        wait_for(lambda: consumer.poll(0.1) is not None, "the consumer fetches, which it goes on doing by itself")
+        wait_for(lambda: has_record(consumer), "the consumer fetches, which it goes on doing by itself")
         cluster.wait_until_gone(cluster.kill_role("leader"))
         wait_for(lambda: not without_data(prometheus, [failed_calls]), "calls to the killed leader failed")
     finally:
         consumer.close()
+
+
+def has_record(consumer: Consumer) -> bool:
+    message = consumer.poll(0.1)
+    return message is not None and message.error() is None
 
 
 def value_of(prometheus: Prometheus, text: str) -> float:
