@@ -82,7 +82,7 @@ class GatewayNode:
             HeldCache(
                 name="gateway_batches",
                 limit_bytes=cache.limit_bytes,
-                used_bytes=lambda: cache.size_bytes,
+                used_bytes=lambda: cache.size_bytes + cache.retired_bytes,
                 shrink=cache.shrink,
             )
         )
@@ -273,7 +273,7 @@ class GatewayNode:
             connections=len(self._connections),
             requests_under_way=sum([connection.requests_under_way for connection in self._connections.values()]),
             share_sessions=len(self._gateway.sessions),
-            cache_bytes=self._gateway.cache.size_bytes,
+            cache_bytes=self._gateway.cache.size_bytes + self._gateway.cache.retired_bytes,
             queued_bytes=self._gateway.memory.used_bytes,
             queued_limit_bytes=self._gateway.memory.limit_bytes,
             muted_connections=self._gateway.memory.muted,

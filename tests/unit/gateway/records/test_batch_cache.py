@@ -14,6 +14,7 @@ from kshare_gateway.records.batch_cache import (
     BatchCache,
     CachedBatch,
     OffsetRun,
+    Pin,
     split_batches,
 )
 from support.environment.traced_memory import traced_memory
@@ -73,21 +74,90 @@ def test_runs_and_the_oldest_used_going_first(steps: list[tuple[str, int]]) -> N
             assert (found is None) == (number not in used)
             if number in used:
                 used[number] = used.pop(number)
-        assert cache.pin(P0) == runs_of(set(used))
-        cache.unpin(P0)
+        pin = cache.pin(P0)
+        assert pin.runs == runs_of(set(used))
+        cache.unpin(pin)
         assert cache.size_bytes == 10 * len(used)
 
 
-def test_pinned_partitions_lose_nothing() -> None:
+def test_a_request_finds_what_it_named_and_later_ones_do_not_name_what_was_evicted() -> None:
     cache = cache_of(30)
     for number in range(3):
         cache.put(P0, batch(number))
-    assert cache.pin(P0) == [OffsetRun(0, 8, NO_EPOCH)]
+    first = cache.pin(P0)
+    assert first.runs == [OffsetRun(0, 8, NO_EPOCH)]
     cache.put(P1, batch(0))
-    assert all(cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH) for number in range(3))
-    cache.unpin(P0)
     cache.put(P1, batch(1))
-    assert cache.size_bytes <= 30
+    assert (cache.size_bytes, cache.retired_bytes) == (30, 20)
+    second = cache.pin(P0)
+    assert second.runs == [OffsetRun(6, 8, NO_EPOCH)]
+    assert all(cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH) for number in range(3))
+    cache.unpin(first)
+    assert [number for number in range(3) if cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH)] == [2]
+    assert (cache.size_bytes, cache.retired_bytes) == (30, 0)
+    cache.unpin(second)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["put", "pin", "unpin", "shrink"]), st.booleans(), st.integers(0, 12)),
+        max_size=80,
+    )
+)
+def test_whatever_a_request_named_is_there_until_it_ends(steps: list[tuple[str, bool, int]]) -> None:
+    cache = cache_of(60)
+    pins: list[Pin] = []
+    found: list[Pin] = []
+    """Those that still rely on their runs: at the limit, what retired first was dropped."""
+    for step, is_first, number in steps:
+        key = P0 if is_first else P1
+        if step == "put":
+            cache.put(key, batch(number))
+        elif step == "pin":
+            pins.append(cache.pin(key))
+            found.append(pins[-1])
+        elif step == "unpin" and pins:
+            ended = pins.pop(number % len(pins))
+            cache.unpin(ended)
+            found = [pin for pin in found if pin is not ended]
+        elif step == "shrink":
+            cache.shrink(number * 5)
+        assert cache.size_bytes <= 60 and cache.retired_bytes <= 60
+        if cache.retired_bytes == 60:
+            found = []
+        assert all(has_what_was_named(cache, pin) for pin in found)
+    for pin in pins:
+        cache.unpin(pin)
+    assert cache.retired_bytes == 0
+
+
+def has_what_was_named(cache: BatchCache, pin: Pin) -> bool:
+    firsts = (offset for run in pin.runs for offset in range(run.first_offset, run.last_offset, BATCH_OFFSETS))
+    return all(cache.get(pin.key, first, NO_EPOCH) is not None for first in firsts)
+
+
+def test_a_partition_that_is_always_pinned_keeps_to_the_limit() -> None:
+    """As under consumers of which one is always waiting for a response: each began before the last one ended."""
+    cache = cache_of(1_000)
+    pin = cache.pin(P0)
+    for number in range(5_000):
+        cache.put(P0, batch(number))
+        pin, ended = cache.pin(P0), pin
+        cache.unpin(ended)
+        assert cache.size_bytes <= 1_000 and cache.retired_bytes <= 10
+    assert pin.runs == [OffsetRun(4_900 * BATCH_OFFSETS, 5_000 * BATCH_OFFSETS - 1, NO_EPOCH)]
+
+
+def test_what_retires_while_a_request_does_not_end_is_bounded() -> None:
+    cache = cache_of(1_000)
+    cache.put(P0, batch(0))
+    pin = cache.pin(P0)
+    for number in range(1, 1_000):
+        cache.put(P0, batch(number))
+        assert cache.size_bytes <= 1_000 and cache.retired_bytes <= 1_000
+    cache.unpin(pin)
+    assert cache.retired_bytes == 0
 
 
 def test_at_most_some_runs_are_named_near_the_place_that_is_read() -> None:
@@ -95,7 +165,7 @@ def test_at_most_some_runs_are_named_near_the_place_that_is_read() -> None:
     for number in range(0, 80, 2):
         cache.put(P0, batch(number))
     cache.advance(P0, 40 * BATCH_OFFSETS)
-    named = cache.pin(P0)
+    named = cache.pin(P0).runs
     assert len(named) == NAMED_RUNS
     assert named[0].first_offset < 40 * BATCH_OFFSETS <= named[-1].last_offset
     assert OffsetRun(120, 122, NO_EPOCH) in named
@@ -107,7 +177,7 @@ def test_overlapping_and_oversized_batches_are_not_kept() -> None:
     cache.put(P0, CachedBatch(2, 3, memoryview(bytes(5))))
     cache.put(P0, CachedBatch(5, 9, memoryview(bytes(5))))
     cache.put(P0, batch(5, size=101))
-    assert cache.pin(P0) == [OffsetRun(3, 5, NO_EPOCH)]
+    assert cache.pin(P0).runs == [OffsetRun(3, 5, NO_EPOCH)]
     assert cache.size_bytes == 10
 
 
@@ -117,12 +187,14 @@ def test_batches_of_another_leader_epoch_are_other_records() -> None:
     cache.put(P0, batch_of_epoch(0, 4, 5))
     cache.put(P0, batch_of_epoch(5, 9, 5))
     cache.put(P0, batch_of_epoch(10, 14, 6))
-    assert cache.pin(P0) == [OffsetRun(0, 9, 5), OffsetRun(10, 14, 6)]
-    cache.unpin(P0)
+    pin = cache.pin(P0)
+    assert pin.runs == [OffsetRun(0, 9, 5), OffsetRun(10, 14, 6)]
     assert cache.get(P0, 0, 6) is None
     cache.put(P0, batch_of_epoch(0, 7, 6))
-    assert cache.pin(P0) == [OffsetRun(0, 7, 6), OffsetRun(10, 14, 6)]
-    assert cache.get(P0, 0, 5) is None
+    assert cache.pin(P0).runs == [OffsetRun(0, 7, 6), OffsetRun(10, 14, 6)]
+    relied_on = cache.get(P0, 5, 5)
+    assert relied_on is not None and relied_on.last_offset == 9
+    cache.unpin(pin)
     found = cache.get(P0, 0, 6)
     assert found is not None and found.last_offset == 7
     assert cache.get(P0, 5, 5) is None
@@ -158,12 +230,12 @@ def test_a_partition_whose_log_began_anew_is_forgotten_and_cached_again() -> Non
     cache = cache_of(1000)
     cache.put(P0, batch(0))
     cache.put(P1, batch(0))
-    cache.pin(P0)
+    pin = cache.pin(P0)
     cache.drop_partition(P0)
     assert cache.get(P0, 0, NO_EPOCH) is None and cache.get(P1, 0, NO_EPOCH) is not None
-    cache.unpin(P0)
-    assert cache.pin(P0) == []
-    cache.unpin(P0)
+    assert cache.retired_bytes == 0
+    cache.unpin(pin)
+    assert cache.pin(P0).runs == []
     cache.put(P0, batch(0))
     assert cache.get(P0, 0, NO_EPOCH) is not None
 
@@ -188,17 +260,19 @@ def test_a_payload_that_lies_about_its_length() -> None:
     assert split_batches(memoryview(struct.pack(">qi", 0, 1 << 30) + bytes(80))) == []
 
 
-def test_a_cache_that_shrinks_loses_the_least_recently_used_batches_but_no_pinned_ones() -> None:
+def test_a_cache_that_shrinks_loses_the_least_recently_used_batches_but_none_in_use() -> None:
     cache = cache_of(1000)
     for number in range(10):
         cache.put(P0, batch(number))
         cache.put(P1, batch(number))
     cache.get(P0, 0, NO_EPOCH)
-    cache.pin(P1)
+    pin = cache.pin(P1)
     cache.shrink(130)
-    assert cache.size_bytes == 130
-    assert [number for number in range(10) if cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH)] == [0, 8, 9]
+    assert (cache.size_bytes, cache.retired_bytes) == (130, 40)
+    assert [number for number in range(10) if cache.get(P0, number * BATCH_OFFSETS, NO_EPOCH)] == [0, *range(4, 10)]
     assert all(cache.get(P1, number * BATCH_OFFSETS, NO_EPOCH) for number in range(10))
+    cache.unpin(pin)
+    assert [number for number in range(10) if cache.get(P1, number * BATCH_OFFSETS, NO_EPOCH)] == list(range(4, 10))
     cache.put(P0, batch(20))
     assert cache.size_bytes == 140, "it may grow up to its limit again"
 

@@ -6,8 +6,11 @@ batches, and a batch replaces those of other epochs at its offsets. If a lost le
 batches are dropped at once (`drop_partition`). The least recently used batches are evicted when the total exceeds the
 limit (`kshare.gateway.cache.bytes`). The total counts OVERHEAD_BYTES for each batch: a batch with one short record is a
 tenth of what it needs in memory. A ShareFetch names at most NAMED_RUNS runs of offsets near the partition's read
-position, so that requests stay small. While it is in flight the partition is pinned, because the leader's response
-relies on the named runs. Batches are looked up by their base offset.
+position, so that requests stay small. Batches are looked up by their base offset.
+
+The leader's response to a ShareFetch relies on the named runs, so the request pins its partitions. A partition that
+many consumers read is always pinned. A batch that is evicted meanwhile retires: later requests do not name it, and it
+stays until the requests that may have named it have ended. Retired batches take at most the limit once more.
 
 `split_batches` cuts the payload of a Fetch by the batches' headers: the length is at bytes 8 to 12, the last offset's
 delta at bytes 23 to 27 (Kafka's record batch format, magic 2).
@@ -55,6 +58,14 @@ class OffsetRun(NamedTuple):
     leader_epoch: int
 
 
+class Pin(NamedTuple):
+    """A request under way that relies on the batches of `runs`; `number` 0: on none."""
+
+    key: TopicPartition
+    number: int
+    runs: list[OffsetRun]
+
+
 def split_batches(payload: memoryview) -> list[CachedBatch]:
     """The whole batches at the start of a payload; a partial batch at the end is left out."""
     batches = []
@@ -73,7 +84,16 @@ def split_batches(payload: memoryview) -> list[CachedBatch]:
 class _Partition:
     """The cached batches of one partition by base offset, and the runs that they form."""
 
-    __slots__ = ("batches", "first_offsets", "last_offsets", "leader_epochs", "next_offset", "pins")
+    __slots__ = (
+        "batches",
+        "first_offsets",
+        "last_offsets",
+        "last_pin",
+        "leader_epochs",
+        "next_offset",
+        "pins",
+        "retired",
+    )
 
     def __init__(self) -> None:
         self.batches: dict[int, CachedBatch] = {}
@@ -82,7 +102,11 @@ class _Partition:
         self.leader_epochs: list[int] = []
         """The leader epoch of each run."""
         self.next_offset = 0
-        self.pins = 0
+        self.pins: dict[int, None] = {}
+        """The numbers of the requests under way that rely on batches, in the order in which they began."""
+        self.last_pin = 0
+        self.retired: OrderedDict[int, tuple[int, CachedBatch]] = OrderedDict()
+        """Retired batches by base offset, in the order in which they retired, with the newest request before that."""
 
     def overlapping(self, first: int, last: int) -> list[CachedBatch]:
         """The batches that overlap the offsets."""
@@ -149,13 +173,15 @@ class BatchCache:
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._order: OrderedDict[tuple[TopicPartition, int], None] = OrderedDict()
         self.size_bytes = 0
+        """Of the batches that requests may name."""
+        self.retired_bytes = 0
 
     def put(self, key: TopicPartition, batch: CachedBatch) -> None:
         """Adds a batch, unless it is already cached or larger than the whole limit.
 
         It replaces batches of other leader epochs.
         """
-        size_bytes = len(batch.data) + self._overhead_bytes
+        size_bytes = self._size_of(batch)
         if size_bytes > self.limit_bytes:
             return
         partition = self._partitions.get(key)
@@ -168,7 +194,7 @@ class BatchCache:
         for other in partition.overlapping(batch.base_offset, batch.last_offset):
             if other.leader_epoch == leader_epoch:
                 return
-            self._remove(key, partition, other.base_offset)
+            self._take_out(key, partition, other.base_offset)
         if not partition.add_run(batch.base_offset, batch.last_offset, leader_epoch):
             return
         partition.batches[batch.base_offset] = batch
@@ -180,22 +206,29 @@ class BatchCache:
     def get(self, key: TopicPartition, base_offset: int, leader_epoch: int) -> CachedBatch | None:
         """The batch that was written in `leader_epoch`."""
         partition = self._partitions.get(key)
-        batch = None if partition is None else partition.batches.get(base_offset)
-        if batch is None:
-            return None
-        if leader_epoch != batch.leader_epoch and (leader_epoch or not self._epoch_zero_is_any):
-            return None
-        self._order.move_to_end((key, base_offset))
-        return batch
-
-    def pin(self, key: TopicPartition) -> list[OffsetRun]:
-        """The runs to name in a request; until `unpin`, no batch of the partition is evicted."""
-        if not self.limit_bytes:
-            return []
-        partition = self._partitions.get(key)
         if partition is None:
-            partition = self._partitions[key] = _Partition()
-        partition.pins += 1
+            return None
+        batch = partition.batches.get(base_offset)
+        if batch is not None and self._is_of_epoch(batch, leader_epoch):
+            self._order.move_to_end((key, base_offset))
+            return batch
+        _, batch = partition.retired.get(base_offset, (0, None))
+        return batch if batch is not None and self._is_of_epoch(batch, leader_epoch) else None
+
+    def _is_of_epoch(self, batch: CachedBatch, leader_epoch: int) -> bool:
+        return leader_epoch == batch.leader_epoch or (leader_epoch == 0 and self._epoch_zero_is_any)
+
+    def pin(self, key: TopicPartition) -> Pin:
+        """The runs to name in a request. Until `unpin`, the request finds their batches."""
+        partition = self._partitions.get(key)
+        if partition is None or not partition.batches:
+            return Pin(key, 0, [])
+        partition.last_pin += 1
+        partition.pins[partition.last_pin] = None
+        return Pin(key, partition.last_pin, self._named_runs(partition))
+
+    @staticmethod
+    def _named_runs(partition: _Partition) -> list[OffsetRun]:
         firsts = partition.first_offsets
         if len(firsts) <= NAMED_RUNS:
             return list(map(OffsetRun, firsts, partition.last_offsets, partition.leader_epochs))
@@ -210,12 +243,17 @@ class BatchCache:
             return []
         return list(islice((key for key in keys if key in self._partitions), limit))
 
-    def unpin(self, key: TopicPartition) -> None:
-        if not self.limit_bytes:
+    def unpin(self, pin: Pin) -> None:
+        """Its request has ended: retired batches that no other request relies on are dropped."""
+        if not pin.number:
             return
-        partition = self._partitions[key]
-        partition.pins -= 1
-        self._forget_if_empty(key, partition)
+        partition = self._partitions[pin.key]
+        del partition.pins[pin.number]
+        if partition.retired:
+            oldest = next(iter(partition.pins), partition.last_pin + 1)
+            while partition.retired and next(iter(partition.retired.values()))[0] < oldest:
+                self._drop_oldest_retired(partition)
+        self._forget_if_empty(pin.key, partition)
 
     def advance(self, key: TopicPartition, next_offset: int) -> int:
         """Sets the partition's read position; returns the first offset from there on that is not cached."""
@@ -239,32 +277,45 @@ class BatchCache:
         if partition is None:
             return
         for base_offset in list(partition.batches):
-            self._remove(key, partition, base_offset)
+            self._take_out(key, partition, base_offset)
+        while partition.retired:
+            self._drop_oldest_retired(partition)
         self._forget_if_empty(key, partition)
 
     def shrink(self, size_bytes: int) -> None:
-        """Evicts the least recently used batches until at most `size_bytes` are left; pinned ones stay."""
+        """Evicts the least recently used batches until at most `size_bytes` are left; those in use retire."""
         self._evict(size_bytes)
 
     def _evict(self, size_bytes: int) -> None:
-        """Evicts the least recently used batches until the total fits; pinned ones count as just used."""
-        for _ in range(len(self._order)):
-            if self.size_bytes <= size_bytes:
-                return
-            key, base_offset = entry = next(iter(self._order))
+        while self.size_bytes > size_bytes:
+            key, base_offset = next(iter(self._order))
             partition = self._partitions[key]
-            if partition.pins:
-                self._order.move_to_end(entry)
-                continue
-            self._remove(key, partition, base_offset)
+            self._take_out(key, partition, base_offset)
             self._forget_if_empty(key, partition)
 
-    def _remove(self, key: TopicPartition, partition: _Partition, base_offset: int) -> None:
+    def _take_out(self, key: TopicPartition, partition: _Partition, base_offset: int) -> None:
+        """The batch is named no more; it retires if requests under way may rely on it."""
         batch = partition.batches.pop(base_offset)
         partition.remove_run(batch.base_offset, batch.last_offset)
         del self._order[(key, base_offset)]
-        self.size_bytes -= len(batch.data) + self._overhead_bytes
+        self.size_bytes -= self._size_of(batch)
+        if not partition.pins:
+            return
+        _, earlier = partition.retired.pop(base_offset, (0, None))
+        if earlier is not None:
+            self.retired_bytes -= self._size_of(earlier)
+        partition.retired[base_offset] = (partition.last_pin, batch)
+        self.retired_bytes += self._size_of(batch)
+        while partition.retired and self.retired_bytes > self.limit_bytes:
+            self._drop_oldest_retired(partition)
+
+    def _drop_oldest_retired(self, partition: _Partition) -> None:
+        _, (_, batch) = partition.retired.popitem(last=False)
+        self.retired_bytes -= self._size_of(batch)
+
+    def _size_of(self, batch: CachedBatch) -> int:
+        return len(batch.data) + self._overhead_bytes
 
     def _forget_if_empty(self, key: TopicPartition, partition: _Partition) -> None:
-        if not partition.batches and partition.pins == 0:
+        if not partition.batches and not partition.pins:
             del self._partitions[key]

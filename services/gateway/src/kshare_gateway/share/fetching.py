@@ -33,7 +33,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.states import AcknowledgeType
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
-from kshare_gateway.records.batch_cache import CachedBatch
+from kshare_gateway.records.batch_cache import CachedBatch, Pin
 from kshare_gateway.records.read_ahead import ReadAhead
 from kshare_gateway.share.releases import SessionReleases
 from kshare_gateway.share.remembered_partitions import Fetched, Remembered, RememberedPartitions
@@ -429,7 +429,7 @@ class ShareFetcher:
             request.remembered_fetch_number = remembered.fetch_number
         plan_number = 0 if calls is None else calls.remembered.plan_number
         view = gateway.view
-        pinned = self._name_partitions(request, fetched, acknowledged, remembered)
+        pins = self._name_partitions(request, fetched, acknowledged, remembered)
         try:
             answer, payload = await gateway.call_leader(address, SHARE_FETCH, request, wait_ms=wait_ms)
             if not answer.is_forgotten:
@@ -449,8 +449,8 @@ class ShareFetcher:
                 fetch_number=request.fetch_number,
             )
         finally:
-            for key in pinned:
-                gateway.cache.unpin(key)
+            for pin in pins:
+                gateway.cache.unpin(pin)
         assert calls is not None and remembered is not None, "a leader forgot what it was not asked to remember"
         calls.remembered.forget(address)
         return await self._call(session, address, list(fetched), acknowledged, terms, wait_ms)
@@ -461,26 +461,28 @@ class ShareFetcher:
         fetched: Fetched,
         acknowledged: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
         remembered: Remembered | None,
-    ) -> Sequence[TopicPartition]:
-        """Adds the partitions to a request; returns those that it pinned in the cache."""
+    ) -> Sequence[Pin]:
+        """Adds the partitions to a request; returns the pins in the cache, for its end."""
         cache = self._gateway.cache
-        pinned = list(fetched) if remembered is None else cache.first_cached(remembered.partitions, CACHED_NAMED)
-        for key in pinned:
+        listed = list(fetched) if remembered is None else cache.first_cached(remembered.partitions, CACHED_NAMED)
+        pins = [cache.pin(key) for key in listed]
+        for pin in pins:
+            key = pin.key
             partition = request.partitions.add(topic_id=key.topic_id, partition=key.partition, fetch=remembered is None)
-            for run in cache.pin(key):
+            for run in pin.runs:
                 partition.cached.add(
                     first_offset=run.first_offset, last_offset=run.last_offset, leader_epoch=run.leader_epoch
                 )
             if key in acknowledged:
                 partition.acknowledgement_batches.extend(acknowledged[key])
         if acknowledged:
-            named = dict.fromkeys(pinned)
+            named = dict.fromkeys(listed)
             for key, batches in acknowledged.items():
                 if key not in named:
                     request.partitions.add(
                         topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=batches
                     )
-        return pinned
+        return pins
 
     def _number_fetch(self, session: ShareSession, address: str) -> int:
         self._last_fetch_number += 1
