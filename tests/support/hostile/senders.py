@@ -77,7 +77,7 @@ class _Answers:
                     return frame
             try:
                 data = await self._reader.read(READ_BYTES)
-            except (ConnectionResetError, BrokenPipeError):
+            except OSError:  # the gateway closed it: a reset, a broken pipe, or not connected any more
                 return None
             if not data:
                 return None
