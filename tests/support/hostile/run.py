@@ -43,7 +43,7 @@ MEMORY_GROWTH_LIMIT_BYTES = BUDGET_BYTES + 192 * MIB
 DESCRIPTORS_BESIDE_CONNECTIONS = 64
 SENDERS_NICE = 10
 DRAWN_FOR_A_JUDGED_REQUEST = 1.4
-"""A connection's end cuts off the requests behind the one that it refused: 0.3 for each that is judged."""
+"""A connection's end cuts off the requests behind the one that it refused: 0.3 to 0.35 for each that is judged."""
 LINES_PER_SECOND_LIMIT = 300
 P99_LIMIT_MS = 250.0
 """As beside the other attacks; on a machine where it is more than half of that already, at most twice as much."""

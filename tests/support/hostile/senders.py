@@ -11,6 +11,7 @@ A burst whose last frame has an untrue length ends with a half-closed connection
 from __future__ import annotations
 
 import asyncio
+import errno
 import struct
 import time
 from collections import Counter
@@ -25,6 +26,8 @@ from support.hostile.requests import Damage, HostileRequest, framed, header
 
 ANSWER_BOUND_S = 30.0
 READ_BYTES = 1 << 18
+CLOSED = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)
+"""What a read says of a connection that the gateway has closed; the last one with uvloop, after a half-close."""
 ANSWERS_PER_CHECK = 10
 """One of so many is decoded, which costs the sender as much as drawing a request."""
 
@@ -77,7 +80,9 @@ class _Answers:
                     return frame
             try:
                 data = await self._reader.read(READ_BYTES)
-            except OSError:  # the gateway closed it: a reset, a broken pipe, or not connected any more
+            except OSError as error:
+                if error.errno not in CLOSED:
+                    raise
                 return None
             if not data:
                 return None
@@ -103,7 +108,7 @@ class Pace:
 
 
 class Sender:
-    """What a gateway on `port` is sent, and what became of it."""
+    """Sends to the gateway on `port` and judges the answers. Several `run`s may be under way at once."""
 
     def __init__(self, port: int, outcomes: Outcomes) -> None:
         self._port = port

@@ -10,7 +10,8 @@ position, so that requests stay small. Batches are looked up by their base offse
 
 The leader's response to a ShareFetch relies on the named runs, so the request pins its partitions. A partition that
 many consumers read is always pinned. A batch that is evicted meanwhile retires: later requests do not name it, and it
-stays until the requests that may have named it have ended. Retired batches take at most the limit once more.
+stays until the requests that may have named it have ended. Retired batches take at most the limit once more. Beyond
+that the first to retire are dropped: a response that relies on one has its records released, to be delivered again.
 
 `split_batches` cuts the payload of a Fetch by the batches' headers: the length is at bytes 8 to 12, the last offset's
 delta at bytes 23 to 27 (Kafka's record batch format, magic 2).
