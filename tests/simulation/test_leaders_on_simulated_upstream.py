@@ -2,7 +2,7 @@
 
 A reader reads on all the time, at the end and at random places, while records are appended and leaders change. Clean
 elections never make a log be replaced, however far the high watermark lags. After unclean ones, no log object has the
-records of two logs.
+records of two logs, and none keeps an end whose records are lost.
 """
 
 from __future__ import annotations
@@ -160,3 +160,27 @@ def test_clean_elections_replace_no_log(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_unclean_elections_never_mix_the_records_of_two_logs(seed: int) -> None:
     assert run(seed, unclean=True).replaced > 0
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_log_does_not_wait_for_lost_records_that_were_not_read_yet(reads: bool) -> None:
+    async def main() -> None:
+        async with simulated_cluster(1) as (client, brokers):
+            assert await create_topic(client, AT.topic, partitions=1, replicas=3, configs={"min.insync.replicas": "1"})
+            await asyncio.sleep(5)
+            for number in range(30):
+                writer = BatchWriter(1 << 20)
+                assert writer.append(0, None, b"%d" % number, ())
+                await PartitionLog(client, AT).append(writer.build())
+            reader = Reader(client, (await client.describe([AT.topic])).topics[AT.topic].topic_id, random.Random(1))
+            await asyncio.sleep(5)
+            first = reader.log
+            assert first is not None and first.high_watermark == 30
+            while reads and not first.read(0, 1):
+                await asyncio.sleep(0.1)
+            brokers.upstream.elect_uncleanly(AT, 12)
+            await (reader.read_for(10) if reads else asyncio.sleep(10))
+            assert reader.replaced == 1 and reader.log is not None and reader.log.high_watermark == 12
+            await reader.logs.close()
+
+    VirtualLoop(time_limit=600.0).run(main())

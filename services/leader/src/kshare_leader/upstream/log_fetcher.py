@@ -9,8 +9,8 @@ of their own, the `QUIET` one: a busy log does not begin the Fetch of a thousand
 that becomes quiet while that one waits stays in another, which ends shortly before it, and then joins it.
 
 A fetch names the leader epoch of the record before its offset, so a broker whose log has another record there says so
-(KIP-595) before any of its records is taken. That, an offset out of range and an unknown topic lead to an examination
-of the log (`examine`), during which it is not fetched.
+(KIP-595) before any of its records is taken. That, an offset out of range, an unknown topic and an end that lies below
+what is known lead to an examination of the log (`examine`), during which it is not fetched.
 
 The choice of what to fetch looks only at logs of which something has changed since: `_wanting`. A log that has to wait
 for a Fetch under way, an examination, a leader or a back-off comes back into it when that has ended.
@@ -479,6 +479,9 @@ class LogFetcher:
             if partition.preferred_read_replica != NO_REPLICA:
                 until_s = asyncio.get_running_loop().time() + PREFERRED_MS / 1000
                 self._preferred[log.at] = partition.preferred_read_replica, until_s
+            elif log.at not in self._preferred and _has_receded(position, partition):
+                self._begin_examination(log)
+                return
             for offset, problem in unreadable.items():
                 text = "is archived for share groups, because no consumer can read it"
                 self._problems.happened(f"partition {log.at}", f"the batch at offset {offset} {text}: {problem}")
@@ -493,6 +496,11 @@ class LogFetcher:
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:
             self._failed(log, str(Refused(code, f"Fetch of partition {log.at}")))
         self._preferred.pop(log.at, None)  # a replica may be behind its leader
+
+    def suspect(self, log: UpstreamLog) -> None:
+        """Has a log examined, because another request than a Fetch showed fewer records than are known."""
+        if self._logs.get(log.at) is log:
+            self._begin_examination(log)
 
     def _begin_examination(self, log: UpstreamLog) -> None:
         if log not in self._examinations:
@@ -517,6 +525,15 @@ class LogFetcher:
             return
         self._preferred.pop(log.at, None)
         self._look_later(log, self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
+
+
+def _has_receded(position: FetchPosition, partition: PartitionData) -> bool:
+    """Whether the log ends, for its broker, where more records were known to be when the Fetch was sent.
+
+    The records are lost, or the broker's high watermark lags after an election (KIP-207). Nothing else tells: the
+    records that were read are all there, so no epoch diverges.
+    """
+    return not position.is_tail and not any(partition.records or ()) and partition.high_watermark <= position.offset
 
 
 def _records_of(partition: PartitionData) -> bytes | memoryview:

@@ -8,7 +8,7 @@ that cannot be opened is tried again, with a back-off.
 told, which drops the log's share-partitions. They load their state again, and cut it by the cluster's leader epochs.
 
 **Ends.** Fetches tell where a log ends. The ends of logs without a fetch under way are asked for every ENDS_INTERVAL_S,
-one request for each broker: a group's lag is computed from them.
+one request for each broker: a group's lag is computed from them. A log that ends before what is known is examined.
 """
 
 from __future__ import annotations
@@ -237,6 +237,7 @@ class UpstreamLogs:
             by_leader.setdefault(node_id, {})[log.at] = log
         for node_id, logs in by_leader.items():
             subject = f"ends of partitions at broker {node_id}"
+            known_ends = {at: log.high_watermark for at, log in logs.items()}
             try:
                 starts = await offsets_at_broker(self._upstream, node_id, list(logs), EARLIEST_TIMESTAMP)
                 ends = await offsets_at_broker(self._upstream, node_id, list(logs), LATEST_TIMESTAMP)
@@ -251,6 +252,8 @@ class UpstreamLogs:
                 log.note_offsets(start=starts.get(at), end=ends.get(at))
                 if at not in ends:
                     self._upstream.forget_leader(at)
+                elif ends[at] < known_ends[at]:
+                    self._fetcher.suspect(log)
 
 
 def _now_ms() -> int:
