@@ -363,6 +363,28 @@ def test_a_gateway_that_is_gone_or_came_back_has_released_everything() -> None:
     run(test)
 
 
+def test_a_delivery_does_not_count_if_the_gateway_goes_before_its_fetch_is_answered() -> None:
+    async def test() -> None:
+        leader = ready()
+        await leader.acquire("m1")
+        leader.log().append(5)
+        leader.channel.gate = asyncio.Event()
+        fetching = asyncio.ensure_future(leader.fetch("m1", fetch_partition(0, (0, 4, ACCEPT))))
+        await asyncio.sleep(0.1)
+        coordinator = leader.view.nodes[0]
+        again = coordinator_pb2.Node(role=coordinator_pb2.ROLE_GATEWAY, node_id=1, incarnation="g2")
+        leader.change_view(make_view(2, nodes=(coordinator, again)))
+        leader.channel.gate.set()
+        response, _ = await fetching
+        assert not response.partitions[0].acquired_records, "they are no longer held for this gateway"
+        assert response.partitions[0].acknowledge_error_code == 0
+        await asyncio.sleep(0.1)
+        assert await leader.acquire("m2", gateway="g2") == [(5, 9, 2), (10, 14, 1)]
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_cancelled_fetch_gives_back_what_it_acquired() -> None:
     async def test() -> None:
         leader = ready()

@@ -15,8 +15,9 @@ that occur while it waits end it too. A share-partition whose state is not avail
 unreachable) is no error: the client gets no records and asks again, because Java's client treats unknown fetch errors
 as fatal.
 
-With IsRenewAck nothing is acquired. If the call is cancelled, the records that it acquired are released. If its answer
-is lost on the way, the gateway reports that with ReleaseShareSession (`lost_fetch_numbers`).
+With IsRenewAck nothing is acquired. If the call is cancelled, or its gateway leaves the cluster before the answer, the
+records that it acquired are released, and their deliveries do not count. If its answer is lost on the way, the gateway
+reports that with ReleaseShareSession (`lost_fetch_numbers`).
 """
 
 from __future__ import annotations
@@ -85,11 +86,13 @@ class ShareFetchCall:
         self._taking: FetchLimits | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._is_remembered = False
+        self._is_given_back = False
         self.wait_number = 0
         self.session: FetchSession | None = None
 
     async def run(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         self._acknowledge()
+        self._directory.add_unanswered(self)
         try:
             if self._may_acquire():
                 self._look_up()
@@ -101,6 +104,8 @@ class ShareFetchCall:
         except BaseException:
             self._undo()
             raise
+        finally:
+            self._directory.remove_unanswered(self)
 
     def _acknowledge(self) -> None:
         for fetch in self._partitions:
@@ -178,9 +183,10 @@ class ShareFetchCall:
     ) -> bool:
         """Acquires records of one share-partition; whether it has records or an error for the answer.
 
-        Without a lease it acquires none, also for a fetch that waits or whose session is remembered from before.
+        Without a lease it acquires none, also for a fetch that waits or whose session is remembered from before. It
+        acquires none either when the fetch's gateway is gone.
         """
-        if not self._directory.has_lease():
+        if self._is_given_back or not self._directory.has_lease():
             return False
         if self._taking is None or self._taking.max_records != max_records:
             self._taking = replace(self._taking or self._limits(), max_records=max_records)
@@ -238,6 +244,13 @@ class ShareFetchCall:
         for fetch in self._partitions:
             if fetch.served is not None:
                 fetch.served.undo(self.owner, fetch.taken.records)
+            fetch.taken = Taken([], [])
+
+    def give_back(self) -> None:
+        """Releases what it acquired, as its gateway is gone; the answer, if it is sent at all, has no records."""
+        self._is_given_back = True
+        self._undo()
+        self.end()
 
     # Waiting
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
@@ -17,6 +18,7 @@ from kshare_core.log_fields import about
 from kshare_leader.dead_letters.port import DeadLetterSender
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.partition_history import SILENT, PartitionHistory
+from kshare_leader.machine.interval_map import Owner
 from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import TopicLogs
 from kshare_leader.share.current_catalog import CurrentCatalog
@@ -41,6 +43,17 @@ class NoRoom(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+class UnansweredFetch(Protocol):
+    """A ShareFetch in progress."""
+
+    @property
+    def owner(self) -> Owner: ...
+
+    def give_back(self) -> None:
+        """Releases what it acquired, without counting a delivery; it acquires nothing more."""
+        ...
 
 
 class SharePartitionDirectory:
@@ -81,6 +94,7 @@ class SharePartitionDirectory:
         self._served: dict[SharePartitionKey, ServedPartition] = {}
         self._of_group: dict[str, dict[SharePartitionKey, ServedPartition]] = {}
         self.fetch_sessions = FetchSessions()
+        self._unanswered: dict[UnansweredFetch, None] = {}
         self._waiting: dict[Waiter, None] = {}
         self._last_wait_number = 0
         self._refused_loads = RefusedLoads()
@@ -201,7 +215,14 @@ class SharePartitionDirectory:
         if not of_group:
             del self._of_group[key.group_id]
 
-    # Waiting
+    # Fetches in progress
+
+    def add_unanswered(self, fetch: UnansweredFetch) -> None:
+        """Registers a fetch, until `remove_unanswered`."""
+        self._unanswered[fetch] = None
+
+    def remove_unanswered(self, fetch: UnansweredFetch) -> None:
+        del self._unanswered[fetch]
 
     def add_waiting(self, waiter: Waiter) -> int | None:
         """Registers a waiting fetch, and returns its `wait_number`; None if too many wait."""
@@ -242,12 +263,20 @@ class SharePartitionDirectory:
             self._release_gone_gateways(old, new)
 
     def _release_gone_gateways(self, old: CatalogView, new: CatalogView) -> None:
+        """Their deliveries count, except those of fetches that are not answered yet: these reached no client."""
         here = dict.fromkeys(_gateways(new))
         gone = dict.fromkeys(gateway for gateway in _gateways(old) if gateway not in here)
-        if gone:
-            self.fetch_sessions.forget_where(lambda owner: (owner.gateway_id, owner.gateway_incarnation) in gone)
-            for served in list(self._served.values()):
-                served.release(lambda owner: (owner.gateway_id, owner.gateway_incarnation) in gone)
+        if not gone:
+            return
+
+        def is_gone(owner: Owner) -> bool:
+            return (owner.gateway_id, owner.gateway_incarnation) in gone
+
+        for fetch in [fetch for fetch in self._unanswered if is_gone(fetch.owner)]:
+            fetch.give_back()
+        self.fetch_sessions.forget_where(is_gone)
+        for served in list(self._served.values()):
+            served.release(is_gone)
 
     def _watch_for_idle(self) -> None:
         if self._idle_timer is None and not self._stopped:
