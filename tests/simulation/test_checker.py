@@ -11,6 +11,7 @@ from support.simulation.history import (
     AcknowledgeEnded,
     AcknowledgeSent,
     Acquired,
+    DeletionAsked,
     Delivered,
     Event,
     FaultEvent,
@@ -60,13 +61,20 @@ def rules_broken(
     limit: int = 3,
     calm: bool = False,
     orderly: bool = False,
+    log_start: int = 0,
 ) -> set[str]:
     history = History()
     for event in sorted((event for part in parts for event in part), key=lambda event: event.time):
         history.add(event)
     logs = {0: [ReadRecord(offset, value) for offset, value in enumerate(log)]}
     expected = Expectations(
-        groups=["g1"], logs=logs, delivery_count_limit=limit, lock_duration_s=10.0, calm=calm, orderly=orderly
+        groups=["g1"],
+        logs=logs,
+        delivery_count_limit=limit,
+        lock_duration_s=10.0,
+        calm=calm,
+        orderly=orderly,
+        log_starts={0: log_start},
     )
     return {violation.rule for violation in Checker(history, expected).check()}
 
@@ -146,6 +154,16 @@ def test_no_record_is_accepted_twice() -> None:
     found = rules_broken(produced(), delivered(1.0, 1.5), delivered(1.5, 1.8, "m2", count=2), twice)
     assert "accepted twice" in found
     assert "accepted twice" not in rules_broken(produced(), delivered(1.0, 1.5), acknowledged(1, 2.0))
+
+
+def test_an_accept_of_a_record_that_was_deleted_before_its_answer_does_nothing() -> None:
+    given = [*produced(), *delivered(1.0, 1.5), *delivered(1.5, 1.8, "m2", count=2), *acknowledged(2, 2.05, "m2")]
+    waited_long: list[Event] = [AcknowledgeSent(2.0, 1, "g1", "m1", 0, (0, 1), ACCEPT), AcknowledgeAnswered(4.0, 1, 0)]
+    deletion = DeletionAsked(3.0, 0, 2)
+    assert "accepted twice" not in rules_broken(given, waited_long, [deletion], log_start=2)
+    after_its_answer = deletion._replace(sent_at=5.0)
+    assert "accepted twice" in rules_broken(given, waited_long, [after_its_answer], log_start=2)
+    assert "accepted twice" in rules_broken(given, waited_long, log_start=2)
 
 
 def test_what_is_delivered_was_acquired_by_this_member() -> None:

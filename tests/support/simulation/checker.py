@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 
 from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
@@ -121,15 +122,17 @@ class Checker:
     def _accepted_once(self) -> Iterator[Violation]:
         """No record has two confirmed ACCEPTs in a group: the second one's sender worked on it for nothing.
 
-        Of a record that was deleted, an acknowledgement is taken and does nothing.
+        Of a record that was deleted, an acknowledgement is taken and does nothing. What counts is when it was answered:
+        it may have waited in a gateway since long before the deletion.
         """
         for key, all_sent in self._evidence.sent.items():
             accepts = [one for one in all_sent if one.event.type == AcknowledgeType.ACCEPT and one.confirmed]
             by_record: dict[str, list[Sent]] = defaultdict(list)
             for one in accepts:
                 by_record[self._value(key, one)].append(one)
-            for value, same in by_record.items():
-                if len(same) > 1 and not self._evidence.may_be_deleted(key, same[1].event.time):
+            for value, found in by_record.items():
+                same = sorted(found, key=attrgetter("ended_at"))
+                if len(same) > 1 and not self._evidence.may_be_deleted(key, same[1].ended_at):
                     text = f"{value!r}: {describe(same[0].event)} and {describe(same[1].event)}"
                     yield self._evidence.violation("accepted twice", key, text)
 
