@@ -28,6 +28,21 @@ def test_an_hour_passes_at_once_and_in_order() -> None:
     assert seen == [("early", 0.001), ("middle", 1800), ("late", 3600)]
 
 
+def test_timers_of_one_time_fire_in_the_order_in_which_they_were_made_whatever_else_is_set() -> None:
+    loop = VirtualLoop()
+    seen: list[int] = []
+
+    async def main() -> None:
+        for number in range(50):
+            loop.call_later(number % 7, lambda: None).cancel()
+            loop.call_at(5.0, seen.append, number)
+            loop.call_later(4 + number % 3, lambda: None)
+        await asyncio.sleep(10)
+
+    loop.run(main())
+    assert seen == list(range(50))
+
+
 def test_a_deadlock_names_the_tasks_that_wait() -> None:
     loop = VirtualLoop()
 

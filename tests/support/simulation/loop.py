@@ -161,13 +161,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # What BaseEventLoop keeps, as far as `_run_once` needs it.
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _scheduled: list[tuple[float, int, asyncio.TimerHandle]]
     _timer_cancelled_count: int
     _stopping: bool
 
     def __init__(self, *, time_limit: float = 3600.0, step_limit: int = 5_000_000) -> None:
         super().__init__()
         self._now = 0.0
+        self._timers_made = 0
         self._time_limit = time_limit
         self._step_limit = step_limit
         self.steps = 0
@@ -201,30 +202,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """`when` is by the clock of the host whose code asks. The handle is as uvloop's, on which the roles run."""
         incarnation = current_incarnation.get()
-        if incarnation is None or incarnation.clock is None:
-            handle = super().call_at(when, callback, *args, context=context)
-            if when - self._now < UVLOOP_RESOLUTION_S:
-                handle.__class__ = _DueHandle
-            return handle
-        self._check_closed()  # type: ignore[attr-defined]
-        timer = HostTimer(when, incarnation.clock, callback, args, self, context)
-        timer.is_due = when - self.time() < UVLOOP_RESOLUTION_S
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]
-        return timer
+        if incarnation is not None and incarnation.clock is not None:
+            timer = HostTimer(when, incarnation.clock, callback, args, self, context)
+            timer.is_due = when - self.time() < UVLOOP_RESOLUTION_S
+            return self._schedule(timer)
+        kind = _DueHandle if when - self._now < UVLOOP_RESOLUTION_S else asyncio.TimerHandle
+        return self._schedule(kind(when, callback, args, self, context))
 
     def call_at_true(
         self, when_s: float, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
     ) -> asyncio.TimerHandle:
         """`call_at` by the true time, also where the code of a host runs."""
-        return super().call_at(when_s, callback, *arguments, context=context)
+        return self._schedule(asyncio.TimerHandle(when_s, callback, arguments, self, context))
+
+    def _schedule(self, timer: asyncio.TimerHandle) -> asyncio.TimerHandle:
+        """Timers of the same time fire in the order in which they were made, whatever other timers there are."""
+        self._check_closed()  # type: ignore[attr-defined]
+        self._timers_made += 1
+        heapq.heappush(self._scheduled, (timer._when, self._timers_made, timer))  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def set_rate(self, clock: MonotonicClock, rate: float) -> None:
         """The clock runs at this rate from now on; timers that were set by it are due when it shows their times."""
         clock.set_rate(rate, self._now)
-        for timer in self._scheduled:
+        for index, (_, number, timer) in enumerate(self._scheduled):
             if isinstance(timer, HostTimer) and timer.clock is clock:
-                timer._when = clock.true_time(timer.shown_s)  # type: ignore[attr-defined]
+                timer._when = when = clock.true_time(timer.shown_s)  # type: ignore[attr-defined]
+                self._scheduled[index] = when, number, timer
         heapq.heapify(self._scheduled)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -281,8 +286,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready, scheduled = self._ready, self._scheduled
         if not ready and not self._stopping:
             self._advance()
-        while scheduled and scheduled[0]._when <= self._now:  # type: ignore[attr-defined]
-            timer = heapq.heappop(scheduled)
+        while scheduled and scheduled[0][0] <= self._now:
+            _, _, timer = heapq.heappop(scheduled)
             timer._scheduled = False  # type: ignore[attr-defined]
             ready.append(timer)
         for _ in range(len(ready)):
@@ -303,20 +308,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _drop_cancelled_timers(self) -> None:
         scheduled = self._scheduled
         if self._timer_cancelled_count > CANCELLED_TIMERS_KEPT and self._timer_cancelled_count > len(scheduled) / 2:
-            kept = [timer for timer in scheduled if not timer._cancelled]
-            for timer in scheduled:
+            kept = [entry for entry in scheduled if not entry[2]._cancelled]
+            for _, _, timer in scheduled:
                 timer._scheduled = not timer._cancelled  # type: ignore[attr-defined]
             heapq.heapify(kept)
             scheduled[:] = kept
             self._timer_cancelled_count = 0
-        while scheduled and scheduled[0]._cancelled:
+        while scheduled and scheduled[0][2]._cancelled:
             self._timer_cancelled_count -= 1
-            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+            heapq.heappop(scheduled)[2]._scheduled = False  # type: ignore[attr-defined]
 
     def _advance(self) -> None:
         if not self._scheduled:
             raise Deadlock(f"nothing is scheduled at {self._now:.3f} s; waiting: {self.waiting()}")
-        self._now = max(self._now, cast(float, self._scheduled[0]._when))  # type: ignore[attr-defined]
+        self._now = max(self._now, self._scheduled[0][0])
         if self._now > self._time_limit:
             raise LimitReached(f"more than {self._time_limit} virtual seconds; waiting: {self.waiting()}")
 
