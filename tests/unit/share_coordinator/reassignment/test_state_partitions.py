@@ -14,7 +14,7 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import SHARE_COORDINATOR, TRANSFER_STATE_PARTITION
 from kshare_rpc.network import Service
 from kshare_runtime.machine import MachineRunner
-from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk, MemoryDiskFailure
 from kshare_runtime.ports import Write
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import InitializeState, Operation, Result
@@ -25,6 +25,7 @@ from kshare_share_coordinator.reassignment.metrics import MoveMetrics
 from kshare_share_coordinator.reassignment.rows import StatePartitionRows
 from kshare_share_coordinator.reassignment.sender import PIECE_BYTES_LIMIT, StatePartitionSender
 from kshare_share_coordinator.state_store import StateStore, family_of
+from kshare_share_coordinator.state_topic import is_state_topic_key
 from support.share_coordinator.peers import (
     CLUSTER,
     GROUP,
@@ -255,6 +256,37 @@ def test_an_empty_state_partition_moves_too() -> None:
 
 
 # What stands in the way
+
+
+class NoStateTopicRows(DiskEvents):
+    """A disk that fails the reads which a write needs."""
+
+    def value_read(self, family: str, key: bytes, value: bytes) -> bytes:
+        if is_state_topic_key(key):
+            raise MemoryDiskFailure("Input/output error")
+        return value
+
+
+@pytest.mark.parametrize(("written", "is_healthy"), [(MOVING, True), (STAYING, False), ([*MOVING, *STAYING], False)])
+def test_a_failed_write_is_a_problem_until_its_state_partition_moves_away(written: list[int], is_healthy: bool) -> None:
+    """The disk fails only reads, so the store accepts writes and no mending follows (seed 561965518)."""
+
+    async def test(peers: Peers) -> None:
+        one = peers.one
+        await one.restart()
+        one.disk.events = NoStateTopicRows()
+        assert set(await one.write(*written, start_offset=50)) == {ErrorCode.KAFKA_STORAGE_ERROR}
+        one.disk.events = DiskEvents()
+        await asyncio.sleep(10)
+        (problem,) = one.node.problems()
+        assert "the newest write failed" in problem and "Input/output error" in problem
+        peers.move(MOVED, 5)  # and node 1 writes it no more
+        await until(lambda: peers.two.rows.copied_epoch(MOVED) == 5)
+        assert one.node.problems() == ([] if is_healthy else [problem])
+        assert set(await one.write(*STAYING, start_offset=60)) == {0}
+        assert one.node.problems() == []
+
+    run_peers(test)
 
 
 def test_a_full_disk_at_the_receiver_ends_with_the_request_to_be_drained() -> None:

@@ -86,6 +86,8 @@ class EmbeddedStates:
             queue_limit=WAITING_OPERATIONS_LIMIT,
         )
         self.submit = self._runner.submit
+        self._newest_records: Sequence[Record] = ()
+        """The records of the newest append."""
         self.state_topic = StateTopicService(
             index=self._state_topic_index,
             ownership=self.ownership,
@@ -117,6 +119,7 @@ class EmbeddedStates:
         return _refusal(self._state_store.state_partition_damage(state_partition))
 
     def append(self, records: Sequence[Record]) -> PromptFuture[None]:
+        self._newest_records = records
         return self._state_store.begin_append(records, self._machine.records_are_durable)
 
     def share_partitions(self, state_partition: int, start: bytes, limit: int) -> tuple[list[Found], bytes | None]:
@@ -197,6 +200,8 @@ class EmbeddedStates:
         self._machine.forget(is_forgotten)
         self._state_store.forget(is_forgotten)
         self._state_topic_index.forget()
+        if all(is_forgotten(record.key) for record in self._newest_records):
+            self._runner.storage_failure = None  # this node is not asked to write them again
 
 
 def _refusal(damage: str | None) -> Result | None:
