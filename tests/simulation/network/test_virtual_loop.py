@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from typing import Any
 
 import pytest
@@ -139,6 +140,28 @@ def test_a_paused_incarnation_goes_on_where_it_was() -> None:
 
     loop.run(main())
     assert seen == [1, 11.5, 12.5]
+
+
+def test_work_that_a_finally_block_begins_at_the_end_leaves_no_warning() -> None:
+    loop = VirtualLoop()
+
+    async def closes() -> None:
+        await asyncio.sleep(0)
+
+    async def serves() -> None:
+        try:
+            await loop.create_future()
+        finally:
+            loop.create_task(closes())
+
+    async def main() -> None:
+        loop.create_task(serves())
+        await asyncio.sleep(1)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        loop.run(main())
+    assert warned == []
 
 
 def test_an_uncaught_exception_is_recorded() -> None:

@@ -14,6 +14,7 @@ import gc
 import heapq
 import math
 import sys
+import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
@@ -347,11 +348,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         known, noted = len(self.problems), sys.unraisablehook
         sys.unraisablehook = lambda _: None
         try:
-            for task in tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._close_coroutine(task)
-            tasks.clear()
-            gc.collect()
+            with warnings.catch_warnings():
+                # Coroutines that a `finally` block makes for tasks are never awaited: the loop is closed.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                for task in tasks:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    self._close_coroutine(task)
+                tasks.clear()
+                gc.collect()
         finally:
             sys.unraisablehook = noted
         del self.problems[known:]
