@@ -187,6 +187,18 @@ def test_kafka_17210_state_with_nothing_available_does_not_use_up_the_window() -
     assert machine.has_deliverable(2001, group_limits(max_record_locks=2000))
 
 
+def test_state_that_begins_with_settled_records_moves_the_stored_start_offset() -> None:
+    """As after a write with an unknown outcome: without a further write, the group's lag would stay for ever."""
+    output = play("recover 22 22-24:ACKNOWLEDGED:1 25-29:AVAILABLE:1 30-39:ARCHIVED:5\nstore\nstate\nstore")
+    assert output == [
+        "write start_offset=25 done=10",
+        "start 25 end 40",
+        "  25-29 AVAILABLE count 1",
+        "  30-39 ARCHIVED count 5",
+        "no write",
+    ]
+
+
 def test_kafka_17210_a_fetch_of_an_empty_log_leaves_nothing_behind() -> None:
     assert play("fetch c1\nlog 0-9\nfetch c2") == ["nothing", "acquired 0-9 count 1"]
 

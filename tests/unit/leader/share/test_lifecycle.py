@@ -132,6 +132,21 @@ def test_a_share_partition_leaves_memory_with_its_last_session_so_that_new_offse
     run(test)
 
 
+def test_settled_records_at_the_start_of_the_state_move_the_stored_start_offset() -> None:
+    """They are there after a write with an unknown outcome (seed 561966383)."""
+
+    async def test() -> None:
+        leader = Leader()
+        leader.channel.initialize(0, 0, (0, 9, 2, 1))
+        leader.log().append(10)
+        assert await leader.acquire("m1", max_wait_ms=100) == []
+        assert leader.channel.state().start_offset == 10
+        assert len(leader.channel.writes) == 1
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_share_partition_stays_while_its_last_release_is_being_stored() -> None:
     async def test() -> None:
         leader = ready()

@@ -113,7 +113,8 @@ class SharePartition:
         for batch in sorted(state_batches):
             self._window.recover(batch)
         self._stored = StoredOffsets(start_offset if start_is_stored else UNCHANGED, self._window.end_offset)
-        self._window.move_start()
+        # A write with an unknown outcome may have ended the first batches without the start offset.
+        self._move_start_without_write()
         self.durable_start_offset = self._window.start_offset
         """The stored start offset, which a restart would read; valid once the first one is stored."""
         self.facts = DeliveryFacts()
