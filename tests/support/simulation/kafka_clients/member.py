@@ -186,7 +186,7 @@ class ShareMember:
                 request = self._acknowledge_request(session, -1, [])
                 await self._quietly(self._client.at(session.address).call(request, self._acknowledge_response))
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=-1)
-        await self._quietly(self._client.call_any(request, heartbeat_response.ShareGroupHeartbeatResponse))
+        await self._quietly(self._client.call_coordinator(request, heartbeat_response.ShareGroupHeartbeatResponse))
         self._client.close_all()
 
     async def _quietly(self, call: Any) -> None:
@@ -219,7 +219,7 @@ class ShareMember:
                 subscribed_topic_names=(self._topic,) if joining else None,
             )
             try:
-                answer = await client.call_any(request, heartbeat_response.ShareGroupHeartbeatResponse)
+                answer = await client.call_coordinator(request, heartbeat_response.ShareGroupHeartbeatResponse)
             except ConnectionLost as problem:
                 client.note(f"heartbeat: {problem}")
                 await asyncio.sleep(RETRY_S)

@@ -54,6 +54,7 @@ class ClusterClient:
         self.loop: VirtualLoop = listeners.fabric.loop
         self._bootstrap = bootstrap
         self._clients: dict[str, KafkaClient] = {}
+        self._coordinator_clients: dict[str, KafkaClient] = {}
         self._current = randomness.choice(self._bootstrap)
 
     def now(self) -> float:
@@ -68,14 +69,26 @@ class ClusterClient:
 
     def at(self, address: str) -> KafkaClient:
         """The client for one gateway."""
-        if address not in self._clients:
-            self._clients[address] = KafkaClient(self.listeners, self.host, address)
-        return self._clients[address]
+        return self._client_of(self._clients, address)
+
+    def _client_of(self, clients: dict[str, KafkaClient], address: str) -> KafkaClient:
+        if address not in clients:
+            clients[address] = KafkaClient(self.listeners, self.host, address)
+        return clients[address]
 
     async def call_any(self, request: Any, response_type: Any, *, timeout_s: float = 10.0) -> Any:
         """Asks the gateway that answered last; after a failure, another one next time. ConnectionLost."""
+        return await self._call_any(self._clients, request, response_type, timeout_s)
+
+    async def call_coordinator(self, request: Any, response_type: Any, *, timeout_s: float = 10.0) -> Any:
+        """`call_any` on a connection for the group only, as clients have it: no fetch is answered before it."""
+        return await self._call_any(self._coordinator_clients, request, response_type, timeout_s)
+
+    async def _call_any(
+        self, clients: dict[str, KafkaClient], request: Any, response_type: Any, timeout_s: float
+    ) -> Any:
         try:
-            return await self.at(self._current).call(request, response_type, timeout_s=timeout_s)
+            return await self._client_of(clients, self._current).call(request, response_type, timeout_s=timeout_s)
         except ConnectionLost:
             self._current = self.random.choice(self._bootstrap)
             raise
@@ -105,5 +118,5 @@ class ClusterClient:
             connection.cut()
 
     def close_all(self) -> None:
-        for client in self._clients.values():
+        for client in (*self._clients.values(), *self._coordinator_clients.values()):
             client.close()
