@@ -29,7 +29,7 @@ PLANTED = (
             "owners are replaced while they write",
             (at_least(coordinators=2, share_coordinators=2, brokers=3), only_faults("stale-owner")),
         ),
-        seed=3,
+        seed=4,
         engine=KAFKA,
     ),
 )

@@ -89,6 +89,13 @@ def fewest_nodes(plan: Plan) -> Plan:
     return replace(plan, shape=shape)
 
 
+def few_members_with_short_locks(plan: Plan) -> Plan:
+    """Groups of two, to which every record comes back soon: a member holds again what it has held."""
+    locks = {"group.share.record.lock.duration.ms": "3000", "share.coordinator.write.timeout.ms": "2000"}
+    shape = replace(plan.shape, configs={**plan.shape.configs, **locks})
+    return replace(plan, members_per_group=2, lock_duration_ms=3_000, shape=shape)
+
+
 def batches_apart(plan: Plan) -> Plan:
     """Idempotent producers of one partition, whose batches that are under way together are sent one after the
     other, so that the first may fail and the second may not."""

@@ -15,7 +15,7 @@ from kshare_leader.machine.share_partition import SharePartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DROP_SHARE_PARTITIONS, RELEASE_SHARE_SESSION, SHARE_FETCH
 from kshare_rpc.network import Handler, Method, Payload
-from support.simulation.mutations.focus import Focus, at_least, often
+from support.simulation.mutations.focus import Focus, at_least, few_members_with_short_locks, often, only_faults
 from support.simulation.mutations.mutation import Mutation, Patch, WrapHandler, at_role, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
@@ -154,7 +154,7 @@ PLANTED = (
         name="no lock ever runs out",
         mutation=planted(Patch(SharePartition, "expire", _expire_nothing)),
         rules=("not drained",),
-        seed=2,
+        seed=3,
     ),
     PlantedBug(
         name="whoever acknowledges a record is taken for its holder",
@@ -166,8 +166,16 @@ PLANTED = (
         name="an acknowledgement of an older acquisition counts for a newer one",
         mutation=planted(Patch(share_partition, "not_held", _any_fetch)),
         rules=("acknowledged without holding it", "delivered after its confirmation"),
-        focus=Focus("two leaders, late acknowledgements often", (at_least(leaders=2), often("late acknowledgements"))),
-        seed=17,
+        focus=Focus(
+            "two leaders, groups of two, short locks, late acknowledgements often, faults of connections",
+            (
+                at_least(leaders=2),
+                few_members_with_short_locks,
+                often("late acknowledgements"),
+                only_faults("half-open", "drops", "stream-resets", "cut-clients"),
+            ),
+        ),
+        seed=5,
     ),
     PlantedBug(
         name="a renewal does not prolong the lock",
