@@ -354,8 +354,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 for task in tasks:
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     self._close_coroutine(task)
-                tasks.clear()
-                gc.collect()
+            tasks.clear()
+            gc.collect()
         finally:
             sys.unraisablehook = noted
         del self.problems[known:]
