@@ -2,7 +2,8 @@
 
 The failing seeds are printed as they come, each with the command that replays it; in the end, or after SIGINT or
 SIGTERM, what the seeds met (`coverage`). Exits 1 when a seed failed, when not all were run, or when so many seeds as
-`coverage.ENOUGH_SEEDS` did not meet all that is declared.
+`coverage.ENOUGH_SEEDS` did not meet all that is declared. Of fresh seeds, the first that failed is shrunk for a minute
+at the end, and its script is printed: a log of CI then has what a test can replay.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from support.simulation.swarm import draw_swarm_plan
 
 PROGRESS_SEEDS = 500
 """After so many seeds a long run says how far it is."""
+FRESH_SHRINK_S = 60.0
+"""The limit of the shrinking of a fresh seed that failed."""
 
 
 def _replay(seed: int, engine: str, *, trace: bool) -> bool:
@@ -72,8 +75,27 @@ def _print_failure(result: Result) -> None:
     print(f"{result.report}\nagain, at this commit: {command}\nsmaller: {small}\n", flush=True)
 
 
-def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
-    """Whether all is well."""
+def _print_engines(results: Sequence[Result]) -> None:
+    """What a seed of each engine took."""
+    for engine in dict.fromkeys(result.engine for result in results):
+        of_engine = [result for result in results if result.engine == engine]
+        print(
+            f"{len(of_engine)} of the {engine} engine, "
+            f"{sum(result.cpu_seconds for result in of_engine) / len(of_engine):.2f} s CPU and "
+            f"{sum(result.virtual_seconds for result in of_engine) / len(of_engine):.0f} virtual seconds each"
+        )
+
+
+def _shrink_first(results: Sequence[Result]) -> None:
+    """Prints a small script of the first seed that failed."""
+    first = next((result for result in results if result.failed), None)
+    if first is not None:
+        print(f"{_options(first.engine, first.seed)}, shrunk for {FRESH_SHRINK_S:.0f} s at most:", flush=True)
+        _shrink(first.seed, first.engine, "", FRESH_SHRINK_S)
+
+
+def _run(jobs: Sequence[fresh.Job], processes: int, *, are_fresh: bool = False) -> bool:
+    """Whether all is well. `are_fresh`: the first seed that failed is shrunk at the end."""
     started = time.monotonic()
     results: list[Result] = []
     coverage: Counts = Counter()
@@ -97,17 +119,11 @@ def _run(jobs: Sequence[fresh.Job], processes: int) -> bool:
         print(f"{len(results)} seeds did not meet: {item.table}: {item.name}")
     failed = sorted(_options(result.engine, result.seed) for result in results if result.failed)
     print(f"{len(results)} seeds in {time.monotonic() - started:.0f} s; {len(failed)} failed{':' if failed else ''}")
-    for engine in engines:
-        of_engine = [result for result in results if result.engine == engine]
-        if not of_engine:
-            continue
-        print(
-            f"{len(of_engine)} of the {engine} engine, "
-            f"{sum(result.cpu_seconds for result in of_engine) / len(of_engine):.2f} s CPU and "
-            f"{sum(result.virtual_seconds for result in of_engine) / len(of_engine):.0f} virtual seconds each"
-        )
+    _print_engines(results)
     for options in failed:
         print(f"  {options}")
+    if are_fresh and len(results) == len(jobs):
+        _shrink_first(results)
     return len(results) == len(jobs) and not failed and not missed
 
 
@@ -143,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
             flush=True,
         )
         jobs = fresh.fresh_jobs(first, options.fresh)
-    return int(not _run(jobs, options.processes))
+    return int(not _run(jobs, options.processes, are_fresh=options.fresh is not None))
 
 
 if __name__ == "__main__":
