@@ -6,22 +6,41 @@ from collections import Counter
 from dataclasses import replace
 
 from support.simulation.history import CommittedRead, FaultEvent, ForgeryAnswered
-from support.simulation.plan import ACTIVITIES, draw_embedded_plan
+from support.simulation.plan import (
+    ACTIVITIES,
+    KAFKA_ACTIVITIES,
+    LATER_ACTIVITIES,
+    Plan,
+    draw_embedded_plan,
+    draw_kafka_plan,
+)
 from support.simulation.scenario import SeedRun
 
 SEED = 3
+NODES = {"coordinators": 3, "share_coordinators": 3, "leaders": 3, "gateways": 3}
+
+
+def happened_in(plan: Plan) -> Counter[str]:
+    """How often each kind of event was in the history of the plan, which breaks no rule."""
+    run = SeedRun(replace(plan, records=200, fault_count=3, fault_seconds=30.0))
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    assert run.activities.administrator.lives > 0
+    return Counter(
+        event.name if isinstance(event, FaultEvent) else type(event).__name__ for event in outcome.history.events
+    )
 
 
 def test_everything_at_once() -> None:
     plan = draw_embedded_plan(SEED)
-    shape = replace(plan.shape, has_etcd=True, coordinators=3, share_coordinators=3, leaders=3, gateways=3)
-    plan = replace(plan, shape=shape, activities=ACTIVITIES, records=200, fault_count=3, fault_seconds=30.0)
-    run = SeedRun(plan)
-    outcome = run.run()
-    assert not outcome.failed, outcome.report()
-    happened: Counter[str] = Counter()
-    for event in outcome.history.events:
-        happened[event.name if isinstance(event, FaultEvent) else type(event).__name__] += 1
+    shape = replace(plan.shape, has_etcd=True, **NODES)
+    happened = happened_in(replace(plan, shape=shape, activities=(*ACTIVITIES, *LATER_ACTIVITIES)))
     for name in ("moves", "join", "left", "upgrade", CommittedRead.__name__, ForgeryAnswered.__name__):
         assert happened[name] > 0, f"{name} did not happen: {happened}"
-    assert run.activities.administrator.lives > 0
+
+
+def test_everything_that_the_kafka_engine_has() -> None:
+    plan = draw_kafka_plan(SEED)
+    happened = happened_in(replace(plan, shape=replace(plan.shape, **NODES), activities=KAFKA_ACTIVITIES))
+    for name in ("join", "left", "upgrade", ForgeryAnswered.__name__):
+        assert happened[name] > 0, f"{name} did not happen: {happened}"

@@ -9,26 +9,47 @@ import pytest
 from kshare_leader.log import keys
 from kshare_leader.log.old_batches import MARK
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as pb
+from kshare_runtime import checksummed_rows
 from kshare_runtime.memory_store import DiskCopy
 from kshare_share_coordinator.state_store import FAMILY_PREFIX
 from support.simulation.activities.older_versions import forget_histories, with_older_rows
-from support.simulation.plan import MOVES, UPGRADES, draw_embedded_plan
+from support.simulation.history import FaultEvent
+from support.simulation.plan import MOVES, UPGRADES, UPGRADES_OF_ALL_ROLES, draw_embedded_plan
 from support.simulation.scenario import SeedRun
 
 
 def run_of(seed: int) -> SeedRun:
     plan = draw_embedded_plan(seed)
-    shape = replace(plan.shape, leaders=2, share_coordinators=2, gateways=2)
-    return SeedRun(replace(plan, shape=shape, activities=(MOVES, UPGRADES), fault_count=3, fault_seconds=15.0))
+    shape = replace(plan.shape, has_etcd=False, coordinators=1, leaders=2, share_coordinators=2, gateways=2)
+    activities = (MOVES, UPGRADES, UPGRADES_OF_ALL_ROLES)
+    return SeedRun(replace(plan, shape=shape, activities=activities, fault_count=3, fault_seconds=15.0))
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, 3])
 def test_nodes_are_upgraded_in_the_middle(seed: int) -> None:
     run = run_of(seed)
     outcome = run.run()
     assert not outcome.failed, outcome.report()
-    upgraded = [event for event in outcome.history.events if getattr(event, "name", "") == "upgrade"]
-    assert upgraded and not run.cluster.older
+    upgraded = [
+        event.hosts[0].rpartition("-")[0]
+        for event in outcome.history.events
+        if isinstance(event, FaultEvent) and event.name == "upgrade"
+    ]
+    assert {"coordinator", "gateway"} <= set(upgraded) and not run.cluster.older
+
+
+def test_older_rows_of_coordinators_have_no_checksums() -> None:
+    run = run_of(2)
+    run.run()
+    disk = run.cluster.hosts["coordinator-1"].disk
+    mark = checksummed_rows.MARK.to_bytes(4, "big")
+    assert all(value.startswith(mark) for value in values_of(disk.copy()))
+    older = values_of(with_older_rows(disk.copy()))
+    assert older and not any(value.startswith(mark) for value in older)
+
+
+def values_of(copy: DiskCopy) -> list[bytes]:
+    return [value for store in copy.stores.values() for family in store.values() for value in family.values.values()]
 
 
 def test_older_rows_have_no_histories() -> None:

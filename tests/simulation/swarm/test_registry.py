@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from support.simulation import swarm
 from support.simulation.cluster import EMBEDDED, KAFKA
 from support.simulation.faults import Fault, FaultKind, draw_faults
-from support.simulation.plan import DRAW_PLAN
+from support.simulation.plan import ACTIVITIES, DRAW_PLAN, KAFKA_ACTIVITIES, LATER_ACTIVITIES, PART_OF
 from support.simulation.scenario import SeedRun
 from support.simulation.swarm import (
     BATCH_SPREADS_S,
@@ -17,6 +19,7 @@ from support.simulation.swarm import (
     FAULT_KINDS,
     FEATURES,
     OFTEN,
+    Feature,
     draw_swarm_plan,
     fault_kinds_of,
     members_behaviour,
@@ -52,7 +55,8 @@ def test_seeds_differ_in_what_they_have(engine: str) -> None:
         without = sum(name in plan.fault_kinds_off for plan in plans)
         assert 30 < without < 120, name
     for feature in FEATURES:
-        assert 30 < sum(not plan.has(feature.name) for plan in plans) < 120, feature
+        without = sum(not plan.has(feature.name) for plan in plans)
+        assert 30 < without < 120 if engine in feature.engines else without == 0, feature
     everything = [plan for plan in plans if not plan.features_off and not plan.fault_kinds_off]
     assert everything
     whole = everything[0]
@@ -82,6 +86,28 @@ def test_a_plan_does_without_its_features() -> None:
         behaviour = members_behaviour(plan)
         assert plan.has("rejects") or behaviour.reject == 0
         assert not plan.has("rejects") or behaviour.reject > 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_seeds_have_the_activities_of_their_engine(engine: str) -> None:
+    plans = [draw_swarm_plan(seed, engine) for seed in range(200)]
+    met = Counter(activity for plan in plans for activity in plan.activities)
+    assert {*met} == ({*ACTIVITIES, *LATER_ACTIVITIES} if engine == EMBEDDED else {*KAFKA_ACTIVITIES})
+    assert min(met.values()) > 20, met
+    for plan in plans:
+        assert not {*plan.activities} & {*plan.features_off}
+        assert all(PART_OF.get(activity, activity) in plan.activities for activity in plan.activities)
+
+
+def test_a_feature_with_a_stream_of_its_own_changes_no_other_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [draw_swarm_plan(seed, EMBEDDED) for seed in range(50)]
+    later = Feature("one more", has_own_stream=True)
+    monkeypatch.setattr(swarm, "FEATURES", (*FEATURES[:3], later, *FEATURES[3:]))
+    after = [draw_swarm_plan(seed, EMBEDDED) for seed in range(50)]
+    assert 0 < sum(not plan.has(later.name) for plan in after) < 50
+    for plan, changed in zip(before, after, strict=True):
+        others = tuple(name for name in changed.features_off if name != later.name)
+        assert replace(changed, features_off=others) == plan
 
 
 def test_what_a_seed_has_often_its_members_do_more_often() -> None:

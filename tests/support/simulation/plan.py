@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from support.simulation.cluster import EMBEDDED, KAFKA, Shape
@@ -14,9 +15,19 @@ FORGERIES = "forged requests"
 STALLS = "members that stall or vanish"
 ADMINISTRATION = "administration"
 UPGRADES = "upgrades"
+UPGRADES_OF_ALL_ROLES = "upgrades of all roles"
 
 ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS, FORGERIES, STALLS, ADMINISTRATION, UPGRADES)
 """What others than producers and members of share groups may do while the faults last."""
+LATER_ACTIVITIES = (UPGRADES_OF_ALL_ROLES,)
+"""The same, each drawn from a random stream of its own: a new one changes no other draw of a seed."""
+PART_OF = {UPGRADES_OF_ALL_ROLES: UPGRADES}
+"""Activities that add something to another one, and do nothing without it."""
+KAFKA_ACTIVITIES = (SCALING, FORGERIES, STALLS, ADMINISTRATION, UPGRADES, UPGRADES_OF_ALL_ROLES)
+"""Those of the kafka engine: in mode share, partitions, consumer groups and transactions are the existing cluster's."""
+
+LATER_SHARE = 0.7
+"""How many seeds of the embedded engine draw one of LATER_ACTIVITIES."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +67,7 @@ class Plan:
     batch_spread_s: float = 0.0
     """How long after each other an idempotent producer sends batches that are under way together, at most."""
     activities: tuple[str, ...] = ()
-    """Which of ACTIVITIES there are beside producers and members."""
+    """Which of ACTIVITIES and LATER_ACTIVITIES there are beside producers and members."""
 
     def has(self, feature: str) -> bool:
         return feature not in self.features_off
@@ -189,7 +200,21 @@ def draw_activities(seed: int, shape: Shape) -> tuple[str, ...]:
     draw = random.Random(f"{seed}/activities")
     share = draw.choice((0.5, 0.5, 1.0))
     drawn = [activity for activity in ACTIVITIES if draw.random() < share]
-    return tuple(activity for activity in drawn if activity != MOVES or shape.leaders > 1 or SCALING in drawn)
+    drawn += [name for name in LATER_ACTIVITIES if random.Random(f"{seed}/activity {name}").random() < LATER_SHARE]
+    return whole(activity for activity in drawn if activity != MOVES or shape.leaders > 1 or SCALING in drawn)
+
+
+def draw_kafka_activities(seed: int) -> tuple[str, ...]:
+    """All that the kafka engine has in some seeds, and most in the others."""
+    draw = random.Random(f"{seed}/kafka activities")
+    share = draw.choice((0.5, 0.5, 1.0))
+    return whole([activity for activity in KAFKA_ACTIVITIES if draw.random() < share])
+
+
+def whole(activities: Iterable[str]) -> tuple[str, ...]:
+    """Without those that are part of an activity that is not there."""
+    there = tuple(activities)
+    return tuple(activity for activity in there if PART_OF.get(activity, activity) in there)
 
 
 def draw_kafka_plan(seed: int) -> Plan:
@@ -204,7 +229,7 @@ def draw_kafka_plan(seed: int) -> Plan:
         leaders=draw.choice((1, 2, 3)),
         clocks_differ=True,
     )
-    return replace(plan, shape=shape)
+    return replace(plan, shape=shape, activities=draw_kafka_activities(seed))
 
 
 def draw_embedded_plan(seed: int) -> Plan:

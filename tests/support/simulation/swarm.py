@@ -24,7 +24,7 @@ from support.simulation.fault_kinds.links import LINK_KINDS
 from support.simulation.fault_kinds.moves import MOVE_KINDS
 from support.simulation.faults import FaultKind
 from support.simulation.kafka_clients.member import Behaviour
-from support.simulation.plan import ACTIVITIES, DRAW_PLAN, Plan
+from support.simulation.plan import ACTIVITIES, DRAW_PLAN, KAFKA_ACTIVITIES, LATER_ACTIVITIES, Plan, whole
 
 FAULT_KINDS: tuple[FaultKind, ...] = (
     *HOST_KINDS,
@@ -59,6 +59,12 @@ class Feature:
     name: str
     without: Callable[[Plan], Plan] = _unchanged
     engines: Sequence[str] = ENGINES
+    has_own_stream: bool = False
+    """Drawn from a random stream of its own: a feature that came later changes no other draw of a seed."""
+
+    def draw(self, seed: int, shared: random.Random) -> float:
+        """A number below the seed's share of features if the seed has the feature."""
+        return (random.Random(f"{seed}/swarm/{self.name}") if self.has_own_stream else shared).random()
 
 
 def _without_transactions(plan: Plan) -> Plan:
@@ -77,13 +83,17 @@ def _with_one_group(plan: Plan) -> Plan:
 
 def _without_activity(name: str) -> Callable[[Plan], Plan]:
     def without(plan: Plan) -> Plan:
-        return replace(plan, activities=tuple(activity for activity in plan.activities if activity != name))
+        return replace(plan, activities=whole(activity for activity in plan.activities if activity != name))
 
     return without
 
 
+def _engines_of_activity(name: str) -> Sequence[str]:
+    return ENGINES if name in KAFKA_ACTIVITIES else (EMBEDDED,)
+
+
 FEATURES: tuple[Feature, ...] = (
-    *(Feature(name, _without_activity(name)) for name in ACTIVITIES),
+    *(Feature(name, _without_activity(name), _engines_of_activity(name)) for name in ACTIVITIES),
     Feature("several groups", _with_one_group),
     Feature("transactions", _without_transactions),
     Feature("read committed", lambda plan: replace(plan, committed_groups=())),
@@ -105,6 +115,10 @@ FEATURES: tuple[Feature, ...] = (
     Feature("separate acknowledgements"),
     Feature("renewals"),
     Feature("wrong session epochs"),
+    *(
+        Feature(name, _without_activity(name), _engines_of_activity(name), has_own_stream=True)
+        for name in LATER_ACTIVITIES
+    ),
 )
 
 
@@ -159,10 +173,11 @@ def draw_swarm_plan(seed: int, engine: str) -> Plan:
     """The plan of a seed, without the features and the kinds of fault that the seed does without."""
     draw = random.Random(f"{seed}/swarm")
     plan = DRAW_PLAN[engine](seed)
-    features = [feature for feature in FEATURES if engine in feature.engines]
     kinds = [kind.name for kind in FAULT_KINDS if engine in kind.engines and kind.weight]
     share_of_features, share_of_kinds = draw.choice(SHARES), draw.choice(SHARES)
-    without = [feature for feature in features if draw.random() >= share_of_features]
+    # Features of the other engine are drawn as well, so that both engines draw the same.
+    without = [feature for feature in FEATURES if feature.draw(seed, draw) >= share_of_features]
+    without = [feature for feature in without if engine in feature.engines]
     for feature in without:
         plan = feature.without(plan)
     features_off = tuple(feature.name for feature in without)

@@ -12,12 +12,22 @@ from collections.abc import Coroutine, Mapping, Sequence
 from support.simulation.activities.administration import Administrator
 from support.simulation.activities.consumer_groups import ConsumerGroups
 from support.simulation.activities.operators import Operator
-from support.simulation.cluster import Cluster
+from support.simulation.cluster import EMBEDDED, Cluster
 from support.simulation.evidence import Violation
 from support.simulation.kafka_clients.forger import Forger
 from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.session import TopicMetadata
-from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS, FORGERIES, MOVES, SCALING, STALLS, UPGRADES, Plan
+from support.simulation.plan import (
+    ADMINISTRATION,
+    CONSUMER_GROUPS,
+    FORGERIES,
+    MOVES,
+    SCALING,
+    STALLS,
+    UPGRADES,
+    UPGRADES_OF_ALL_ROLES,
+    Plan,
+)
 
 FINISHED_WITHIN_S = 300.0
 
@@ -49,7 +59,7 @@ class Activities:
     def prepare(self) -> None:
         """Before the cluster starts."""
         if UPGRADES in self:
-            self.operator.choose_older_nodes()
+            self.operator.choose_older_nodes(of_all_roles=UPGRADES_OF_ALL_ROLES in self)
 
     def begin(self, metadata: TopicMetadata, members: Mapping[str, Sequence[ShareMember]]) -> None:
         """`members` are those of the share groups, whenever it is looked at."""
@@ -86,7 +96,8 @@ class Activities:
         """With the faults; then nothing is asked for any more."""
         await stopped(self._lasting)
         await asyncio.wait_for(asyncio.gather(*self._ending), FINISHED_WITHIN_S)
-        if MOVES in self or SCALING in self:
+        has_logs = self._plan.shape.engine == EMBEDDED
+        if has_logs and (MOVES in self or SCALING in self):
             await self.operator.check_rows()
 
     async def finished(self) -> list[Violation]:

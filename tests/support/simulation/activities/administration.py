@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kshare_core.errors import ErrorCode
-from support.simulation.cluster import Cluster
+from support.simulation.cluster import KAFKA, Cluster
 from support.simulation.evidence import Violation
 from support.simulation.history import LateHeartbeat
 from support.simulation.kafka_clients.admin import EARLIEST, LATEST, Admin
@@ -64,6 +64,8 @@ class Administrator:
     ) -> None:
         self._client = cluster.client("administrator")
         self._admin = Admin(self._client)
+        is_kafka = cluster.shape.engine == KAFKA
+        self._logs = Admin(cluster.log_client("administrator of logs" if is_kafka else "administrator"))
         self._shares = ShareGroupAdmin(self._client, topic)
         self._topic = topic
         self._partitions = partitions
@@ -126,7 +128,7 @@ class Administrator:
         """
         partition = self._random.randrange(self._partitions)
         timestamp = EARLIEST if reset == "earliest" else LATEST
-        lowest = await self._admin.offset(self._topic, partition, timestamp)
+        lowest = await self._logs.offset(self._topic, partition, timestamp)
         found = ABSENT
         while found == ABSENT:
             await asyncio.sleep(RETRY_S)
@@ -134,7 +136,7 @@ class Administrator:
             await member.fetch_once(partition)
             offsets = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))
             found = offsets[partition]
-        highest = await self._admin.offset(self._topic, partition, timestamp)
+        highest = await self._logs.offset(self._topic, partition, timestamp)
         if lowest <= found <= highest:
             return
         if reset == "earliest" and found > highest:
@@ -219,7 +221,7 @@ class Administrator:
                 text = f"the start offsets of {group} were confirmed as {expected}, and are {offsets}"
                 found.append(Violation("administration was lost", text))
         for passed in self._passed:
-            records = await self._admin.read_log(self._topic, passed.partition)
+            records = await self._logs.read_log(self._topic, passed.partition)
             if any(
                 record.committed and passed.first_offset <= record.offset < passed.start_offset for record in records
             ):

@@ -2,8 +2,10 @@
 
 The older version is the one before leader epoch histories and before the checksums of rows: its leaders send none with
 share-partition state and keep no rows of them, its share coordinators store and answer none and know no
-TruncateShareGroupState, and what a leader appended is not marked as validated. A node is upgraded by a stop and a start
-of the new version, which finds the rows as the older one left them. Meanwhile old and new nodes work together.
+TruncateShareGroupState, and what a leader appended is not marked as validated. Its gateways name all partitions of a
+share session in each fetch, and its leaders remember none. A node is upgraded by a stop and a start of the new version,
+which finds the rows as the older one left them. Meanwhile old and new nodes work together. Other fields that are newer
+mended bugs, so an older node has them too: a history must break no rule.
 
 The older version is the present code, whose messages (`OlderNetwork`) and rows (`with_older_rows`) are reduced to what
 the older one had.
@@ -23,6 +25,7 @@ from kshare_leader.log import keys
 from kshare_leader.log.old_batches import MARK
 from kshare_rpc.generated.methods import (
     READ_SHARE_GROUP_STATE,
+    SHARE_FETCH,
     TRUNCATE_SHARE_GROUP_STATE,
     WRITE_SHARE_GROUP_STATE,
 )
@@ -63,6 +66,8 @@ class OlderNetwork:
 
 def _older_handlers(handlers: Mapping[Method[Any, Any], Handler]) -> dict[Method[Any, Any], Handler]:
     older = {method: handler for method, handler in handlers.items() if method != TRUNCATE_SHARE_GROUP_STATE}
+    if SHARE_FETCH in older:
+        older[SHARE_FETCH] = _older_share_fetch(older[SHARE_FETCH])
     if WRITE_SHARE_GROUP_STATE in older:
         older[WRITE_SHARE_GROUP_STATE] = _older_write(older[WRITE_SHARE_GROUP_STATE])
         older[READ_SHARE_GROUP_STATE] = _older_read(older[READ_SHARE_GROUP_STATE])
@@ -86,8 +91,16 @@ def _older_read(handler: Handler) -> Handler:
     return handle
 
 
+def _older_share_fetch(handler: Handler) -> Handler:
+    async def handle(request: Any, payload: memoryview) -> Message | tuple[Message, Payload]:
+        request.remember = False
+        return await handler(request, payload)
+
+    return handle
+
+
 class _OlderChannel:
-    """Calls of an older leader."""
+    """Calls of an older leader or gateway."""
 
     def __init__(self, channel: StreamChannel) -> None:
         self._channel = channel
@@ -99,11 +112,14 @@ class _OlderChannel:
     async def call(
         self, method: Method[Any, Any], request: Any, payload: Payload = (), *, timeout_ms: int
     ) -> tuple[Any, memoryview]:
-        if method == WRITE_SHARE_GROUP_STATE:
+        if method in (WRITE_SHARE_GROUP_STATE, SHARE_FETCH):
             older = type(request)()
             older.CopyFrom(request)
             request = older
+        if method == WRITE_SHARE_GROUP_STATE:
             forget_histories(request.partitions)
+        elif method == SHARE_FETCH:
+            request.remember = False
         answer, rest = await self._channel.call(method, request, payload, timeout_ms=timeout_ms)
         if method == READ_SHARE_GROUP_STATE:
             forget_histories(answer.results)

@@ -29,7 +29,7 @@ from kshare_rpc.generated.methods import (
 from kshare_rpc.network import CallFailed, Method
 from kshare_runtime.ports import KeyValueStore
 from support.simulation.activities.older_versions import with_older_rows
-from support.simulation.cluster import OPERATOR, RPC_PORT, Cluster
+from support.simulation.cluster import EMBEDDED, OPERATOR, RPC_PORT, Cluster
 from support.simulation.history import FaultEvent
 from support.simulation.loop import Incarnation
 from support.simulation.network import SimulatedNetwork
@@ -40,6 +40,8 @@ SETTLED_WITHIN_S = 60.0
 MOVED_PROBABILITY = 0.7
 CANCEL_PROBABILITY = 0.2
 UPGRADED_ROLES = ("share-coordinator", "leader")
+FURTHER_UPGRADED_ROLES = ("coordinator", "gateway")
+"""With `plan.UPGRADES_OF_ALL_ROLES`."""
 OLDER_PROBABILITY = 0.7
 SCALED_ROLES = ("share-coordinator", "leader", "gateway")
 MOST_OF_A_ROLE = 4
@@ -154,17 +156,24 @@ class Operator:
         # A fault may have killed it while it stopped, and started it: then it has registered, and took part again, also
         # where another fault has killed it since.
         while host.running or host.lives != lives:
-            lives = host.lives
-            await self._drain(name)
+            lives = await self._drain(name)
             await host.stop()
         self._cluster.remove_host(name)
         self.removed.append(name)
         self._note("left", (name,))
 
-    async def _drain(self, name: str) -> None:
-        """Returns when the node has no partition left."""
-        refusals = 0
-        while (left := await self._drained(name)) != 0:
+    async def _drain(self, name: str) -> int:
+        """Returns when the node has no partition left, with the number of the life in which that was so.
+
+        With the kafka engine, nothing is on a node that does not run.
+        """
+        host, refusals = self._cluster.hosts[name], 0
+        while True:
+            lives = host.lives
+            if not (host.running or self._cluster.shape.engine == EMBEDDED):
+                return lives
+            if (left := await self._drained(name)) == 0:
+                return lives
             self._note("drained", (name,), f"{left} left")
             await asyncio.sleep(1.0)
             refusals = refusals + 1 if left is None or await self._is_nobody_left_to_take(name) else 0
@@ -204,11 +213,16 @@ class Operator:
 
     # Upgrades
 
-    def choose_older_nodes(self) -> None:
+    def choose_older_nodes(self, *, of_all_roles: bool) -> None:
         """Some nodes begin with an older version, others with the present one; see `older_versions`."""
-        draw = random.Random(f"{self._seed}/upgrades")
+        draw, further = random.Random(f"{self._seed}/upgrades"), random.Random(f"{self._seed}/further upgrades")
         for name in self._cluster.hosts:
-            if name.rpartition("-")[0] in UPGRADED_ROLES and draw.random() < OLDER_PROBABILITY:
+            role = name.rpartition("-")[0]
+            if role in UPGRADED_ROLES:
+                is_older = draw.random() < OLDER_PROBABILITY
+            else:
+                is_older = of_all_roles and role in FURTHER_UPGRADED_ROLES and further.random() < OLDER_PROBABILITY
+            if is_older:
                 self._cluster.older[name] = None
 
     async def upgrade_all(self, seconds: float) -> None:
@@ -224,7 +238,7 @@ class Operator:
             self._note("upgrade", (name,))
             await host.stop()
             if not host.running and name in self._cluster.hosts:  # it may have left meanwhile
-                host.disk.put_back(with_older_rows(host.disk.copy()))
+                host.disk.put_back(with_older_rows(host.disk.copy()))  # which has nothing where the host has no disk
                 host.disk_conditions.has_older_rows = not name.startswith("share-coordinator")
                 host.start()
 
