@@ -10,8 +10,8 @@ from support.simulation.history import CommitAnswered, CommitSent, CommittedRead
 from support.simulation.rules.committed_offsets import committed_offsets_survive
 
 
-def sent(time: float, number: int, offset: int, *, is_forged: bool = False) -> CommitSent:
-    return CommitSent(time, number, "c", "m", 0, offset, is_forged)
+def sent(time: float, number: int, offset: int, *, is_forged: bool = False, is_aborted: bool = False) -> CommitSent:
+    return CommitSent(time, number, "c", "m", 0, offset, is_forged, is_aborted)
 
 
 def read(time: float, offset: int) -> CommittedRead:
@@ -98,3 +98,17 @@ def test_a_forged_commit_changes_nothing() -> None:
     assert broken(*FIRST, forged, read(4, 1_000_000)) == ["a commit was lost"]
     assert broken(*FIRST, forged, answered(2.1, 2)) == ["a forged commit was taken"]
     assert broken(*FIRST, forged, answered(2.1, 2, ErrorCode.UNKNOWN_MEMBER_ID), read(4, 5)) == []
+
+
+def test_a_commit_of_an_aborted_transaction_changes_nothing() -> None:
+    aborted = sent(2, 2, 500_006, is_aborted=True)
+    assert broken(*FIRST, aborted, read(4, 5)) == []
+    assert broken(*FIRST, aborted, read(4, 500_006)) == ["an aborted commit was found", "a commit was lost"]
+    later = (sent(5, 3, 9), answered(5.1, 3), sent(6, 4, 7), answered(6.1, 4))
+    assert broken(*FIRST, aborted, *later) == ["a commit went back"], "it explains nothing"
+
+
+def test_a_transaction_that_took_too_long_was_aborted() -> None:
+    late = (sent(3, 2, 9), answered(3.1, 2, ErrorCode.INVALID_PRODUCER_EPOCH))
+    assert broken(*FIRST, *late, read(4, 5)) == []
+    assert broken(*FIRST, *late, read(4, 9)) == ["a commit was lost"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from support.simulation.history import CommittedRead, FaultEvent, ForgeryAnswered
+from support.simulation.history import CommitSent, CommittedRead, Event, FaultEvent, ForgeryAnswered, LogRead
 from support.simulation.plan import (
     ACTIVITIES,
     KAFKA_ACTIVITIES,
@@ -26,16 +26,21 @@ def happened_in(plan: Plan) -> Counter[str]:
     outcome = run.run()
     assert not outcome.failed, outcome.report()
     assert run.activities.administrator.lives > 0
-    return Counter(
-        event.name if isinstance(event, FaultEvent) else type(event).__name__ for event in outcome.history.events
-    )
+    return Counter(_name_of(event) for event in outcome.history.events)
+
+
+def _name_of(event: Event) -> str:
+    if isinstance(event, CommitSent) and event.is_aborted:
+        return "aborted"
+    return event.name if isinstance(event, FaultEvent) else type(event).__name__
 
 
 def test_everything_at_once() -> None:
     plan = draw_embedded_plan(SEED)
     shape = replace(plan.shape, has_etcd=True, **NODES)
     happened = happened_in(replace(plan, shape=shape, activities=(*ACTIVITIES, *LATER_ACTIVITIES)))
-    for name in ("moves", "join", "left", "upgrade", CommittedRead.__name__, ForgeryAnswered.__name__):
+    of_clients = [kind.__name__ for kind in (CommittedRead, ForgeryAnswered, LogRead)]
+    for name in ("moves", "join", "left", "upgrade", "aborted", *of_clients):
         assert happened[name] > 0, f"{name} did not happen: {happened}"
 
 

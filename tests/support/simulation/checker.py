@@ -4,8 +4,9 @@ Clients' knowledge is what counts: an acknowledgement is confirmed when its answ
 happened at any time between its request and its answer. Every rule is only applied where the history proves a breach.
 
 Here are the rules of delivery; `rules.holders` has those of acquisition, `rules.leases` those of leases and moves,
-`rules.stored_states` those of the share coordinators, `rules.logs` those of the logs, `rules.transactions` those of
-transactions, `rules.dead_letters` those of dead letters, `rules.committed_offsets` those of consumer groups.
+`rules.stored_states` those of the share coordinators, `rules.logs` and `rules.log_reads` those of the logs,
+`rules.transactions` those of transactions, `rules.dead_letters` those of dead letters, `rules.committed_offsets` those
+of consumer groups.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from support.simulation.rules.dead_letters import dead_letters_are_what_was_give
 from support.simulation.rules.holders import HolderRules
 from support.simulation.rules.leases import nobody_serves_without_a_lease, nothing_is_served_after_its_handover
 from support.simulation.rules.liveness import something_is_delivered
+from support.simulation.rules.log_reads import reads_match_the_logs
 from support.simulation.rules.logs import (
     delivered_what_was_produced,
     logs_are_dense,
@@ -52,6 +54,7 @@ class Checker:
             produced_exactly_once(evidence),
             logs_are_dense(evidence),
             logs_do_not_change(evidence),
+            reads_match_the_logs(evidence),
             transactions_are_atomic(evidence),
             committed_groups_get_committed_records(evidence),
             delivered_what_was_produced(evidence),

@@ -353,7 +353,11 @@ class ForgeryAnswered(NamedTuple):
 
 
 class CommitSent(NamedTuple):
-    """A member of a consumer group commits an offset. `is_forged`: by one that may not, with an offset of no one's."""
+    """A member of a consumer group commits an offset, or asks for the end of the transaction in which it did.
+
+    `is_forged`: by one that may not, with an offset of no one's. `is_aborted`: in a transaction whose commit is never
+    asked for, with an offset of no one's.
+    """
 
     time: float
     commit_id: int
@@ -362,6 +366,7 @@ class CommitSent(NamedTuple):
     partition: int
     offset: int
     is_forged: bool = False
+    is_aborted: bool = False
 
 
 class CommitAnswered(NamedTuple):
@@ -379,6 +384,21 @@ class CommitTryLost(NamedTuple):
     group: str
     partition: int
     offset: int
+
+
+class LogRead(NamedTuple):
+    """What a Fetch of an ordinary consumer returned: `run` is where it was, and the offset before where it goes on."""
+
+    time: float
+    reader: str
+    is_committed: bool
+    """Whether it reads committed records only."""
+    partition: int
+    run: Run
+    records: tuple[tuple[int, str, bool], ...]
+    """Offset, value, and whether it counts as committed."""
+    markers: tuple[int, ...]
+    """The offsets of control records."""
 
 
 class LateHeartbeat(NamedTuple):
@@ -440,6 +460,7 @@ Event = (
     | CommitSent
     | CommitAnswered
     | CommitTryLost
+    | LogRead
     | LateHeartbeat
     | CommittedRead
     | Note

@@ -16,12 +16,14 @@ STALLS = "members that stall or vanish"
 ADMINISTRATION = "administration"
 UPGRADES = "upgrades"
 UPGRADES_OF_ALL_ROLES = "upgrades of all roles"
+OFFSETS_IN_TRANSACTIONS = "offsets in transactions"
+READERS = "readers of the log"
 
 ACTIVITIES = (MOVES, SCALING, CONSUMER_GROUPS, FORGERIES, STALLS, ADMINISTRATION, UPGRADES)
 """What others than producers and members of share groups may do while the faults last."""
-LATER_ACTIVITIES = (UPGRADES_OF_ALL_ROLES,)
+LATER_ACTIVITIES = (UPGRADES_OF_ALL_ROLES, OFFSETS_IN_TRANSACTIONS, READERS)
 """The same, each drawn from a random stream of its own: a new one changes no other draw of a seed."""
-PART_OF = {UPGRADES_OF_ALL_ROLES: UPGRADES}
+PART_OF = {UPGRADES_OF_ALL_ROLES: UPGRADES, OFFSETS_IN_TRANSACTIONS: CONSUMER_GROUPS}
 """Activities that add something to another one, and do nothing without it."""
 KAFKA_ACTIVITIES = (SCALING, FORGERIES, STALLS, ADMINISTRATION, UPGRADES, UPGRADES_OF_ALL_ROLES)
 """Those of the kafka engine: in mode share, partitions, consumer groups and transactions are the existing cluster's."""

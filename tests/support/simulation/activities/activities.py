@@ -14,7 +14,9 @@ from support.simulation.activities.consumer_groups import ConsumerGroups
 from support.simulation.activities.operators import Operator
 from support.simulation.cluster import EMBEDDED, Cluster
 from support.simulation.evidence import Violation
+from support.simulation.kafka_clients.admin import READ_COMMITTED
 from support.simulation.kafka_clients.forger import Forger
+from support.simulation.kafka_clients.log_reader import READ_UNCOMMITTED, LogReader
 from support.simulation.kafka_clients.member import ShareMember
 from support.simulation.kafka_clients.session import TopicMetadata
 from support.simulation.plan import (
@@ -22,6 +24,8 @@ from support.simulation.plan import (
     CONSUMER_GROUPS,
     FORGERIES,
     MOVES,
+    OFFSETS_IN_TRANSACTIONS,
+    READERS,
     SCALING,
     STALLS,
     UPGRADES,
@@ -30,6 +34,8 @@ from support.simulation.plan import (
 )
 
 FINISHED_WITHIN_S = 300.0
+READ_WITHIN_S = 60.0
+"""So long a reader takes to the end of all logs, at most."""
 
 
 class Activities:
@@ -41,8 +47,11 @@ class Activities:
         self._topic = topic
         self._loop = cluster.loop
         self.operator = Operator(cluster, plan.seed)
-        self.consumer_groups = ConsumerGroups(cluster, topic, plan.partitions, plan.seed)
+        self.consumer_groups = ConsumerGroups(
+            cluster, topic, plan.partitions, plan.seed, with_transactions=OFFSETS_IN_TRANSACTIONS in self
+        )
         self.administrator = Administrator(cluster, topic, plan.partitions, plan.group_configs(""), plan.seed)
+        self._readers = self._new_readers() if READERS in self else []
         self._lasting: list[asyncio.Task[None]] = []
         """Until the faults end."""
         self._ending: list[asyncio.Task[None]] = []
@@ -78,6 +87,8 @@ class Activities:
         if FORGERIES in self:
             forger = Forger(self._cluster.client("forger"), self._topic, metadata, self._plan.partitions)
             self._lasting.append(self._task(forger.forge_at_random(members), FORGERIES))
+        for reader in self._readers:
+            self._lasting.append(self._task(reader.read_at_random(), READERS))
         if STALLS in self:
             self._lasting.append(self._task(self._stall_members(members), STALLS))
 
@@ -88,6 +99,21 @@ class Activities:
             await asyncio.sleep(1 + 6 * draw.random())
             member = draw.choice([member for of_group in members.values() for member in of_group])
             await member.stall(draw.choice((0.5, 1.0, 2.0)) * self._plan.lock_duration_ms / 1000)
+
+    def _new_readers(self) -> list[LogReader]:
+        """One that reads committed records, and in some seeds one that reads all."""
+        draw = random.Random(f"{self._plan.seed}/readers")
+        levels = draw.choice(((READ_COMMITTED,), (READ_COMMITTED,), (READ_COMMITTED, READ_UNCOMMITTED)))
+        return [
+            LogReader(
+                self._cluster.client(f"reader-{number}"),
+                self._topic,
+                self._plan.partitions,
+                level,
+                random.Random(f"{self._plan.seed}/reader {number}"),
+            )
+            for number, level in enumerate(levels, 1)
+        ]
 
     def _task(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         return self._loop.create_task(work, name=name)
@@ -106,6 +132,9 @@ class Activities:
         if CONSUMER_GROUPS in self:
             late.extend(await self.consumer_groups.go_on())
             await self.consumer_groups.finish()
+        for reader in self._readers:
+            if missed := await reader.catch_up(READ_WITHIN_S):
+                late.append(Violation("a reader stalled", f"{missed} after {READ_WITHIN_S:.0f} s without faults"))
         return late
 
 

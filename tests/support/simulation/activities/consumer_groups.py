@@ -1,7 +1,8 @@
 """The consumer groups of a history: one of each protocol, beside the share groups, on the same topic.
 
 Members die, vanish from the network, leave and join, and impostors commit under epochs and member ids that are not
-theirs. After the faults every partition of every group gets a confirmed commit within `GOES_ON_WITHIN_S`.
+theirs. In some histories members commit some offsets in transactions. After the faults every partition of every group
+gets a confirmed commit within `GOES_ON_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from kshare_core.errors import ErrorCode
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Violation
 from support.simulation.kafka_clients.consumer import PROTOCOLS, TRANSIENT, CommittedOffsets, ConsumerMember
+from support.simulation.kafka_clients.offset_transactions import OffsetTransactions
 from support.simulation.kafka_clients.session import TopicMetadata
 
 MEMBERS = 2
@@ -29,7 +31,11 @@ FORGED_CODES = {
 class ConsumerGroups:
     """See the module's text."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int, seed: object) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: int, seed: object, *, with_transactions: bool = False
+    ) -> None:
+        self._seed = seed
+        self._with_transactions = with_transactions
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
@@ -57,6 +63,15 @@ class ConsumerGroups:
             topic_id=self._metadata.topic_id,
             counter=self._commit_counter,
         )
+        if self._with_transactions:
+            member.transactions = OffsetTransactions(
+                self._cluster.client(f"consumer-{self._count}"),
+                group=member.group,
+                topic=self._topic,
+                counter=self._commit_counter,
+                draw=random.Random(f"{self._seed}/transactions of consumer-{self._count}"),
+                check_running=member.check_running,
+            )
         self._members[protocol].append(member)
         member.start()
 

@@ -3,7 +3,8 @@
 A member reads what is committed of the partitions that it is given, goes on from there, and commits where it is. What
 it would do with the records does not matter here, so it fetches none. It commits only what it owns: before it gives a
 partition back, or joins again, it commits a last time. Like Java's consumer it asks again after an answer that says
-that the coordinator moves or is not ready, and joins again when it was fenced.
+that the coordinator moves or is not ready, and joins again when it was fenced. Some commits are transactions
+(`offset_transactions`). Fetch is what `log_reader` does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat_request
 from kio.schema.consumer_group_heartbeat.v1 import response as heartbeat_response
@@ -34,6 +35,9 @@ from support.simulation.connections import ConnectionLost
 from support.simulation.history import CommitAnswered, CommitSent, CommittedRead
 from support.simulation.kafka_clients.protocol import milliseconds
 from support.simulation.kafka_clients.session import ClusterClient
+
+if TYPE_CHECKING:
+    from support.simulation.kafka_clients.offset_transactions import OffsetTransactions
 
 RETRY_S = 0.3
 SESSION_MS, REBALANCE_MS = 6_000, 5_000
@@ -146,6 +150,8 @@ class ConsumerMember:
         """Where it is in the partitions that it owns."""
         self.confirmed_at: dict[int, float] = {}
         """When its newest confirmed commit of each partition was sent."""
+        self.transactions: OffsetTransactions | None = None
+        """Those in which some of its commits are."""
         self._task: asyncio.Task[None] | None = None
         self._is_running = True
 
@@ -180,7 +186,7 @@ class ConsumerMember:
         except ConnectionLost:
             return
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
         """Before each request: a cancellation alone may be lost in wait_for."""
         if not self._is_running:
             raise asyncio.CancelledError
@@ -194,7 +200,7 @@ class ConsumerMember:
     async def _call(self, request: Any, response_type: Any, *, timeout_s: float = 10.0) -> Any:
         """Asks again while there is no answer, or one that says to ask again."""
         while True:
-            self._check_running()
+            self.check_running()
             try:
                 answer = await self._client.call_any(request, response_type, timeout_s=timeout_s)
             except ConnectionLost:
@@ -208,7 +214,7 @@ class ConsumerMember:
         """Reads where to begin; False: it was fenced."""
         wanted = sorted(set(partitions) - self._positions.keys())
         while wanted:
-            self._check_running()
+            self.check_running()
             found = await self._offsets.read(wanted, **self._as_reader())
             if isinstance(found, dict):
                 self._positions.update({partition: max(0, offset) for partition, offset in found.items()})
@@ -223,7 +229,7 @@ class ConsumerMember:
 
     async def _commit(self) -> bool:
         """Goes on in each partition, and commits where it is; False: it was fenced."""
-        self._check_running()
+        self.check_running()
         if not self._positions:
             return True
         client = self._client
@@ -232,7 +238,10 @@ class ConsumerMember:
             for partition, offset in self._positions.items()
         }
         sent_at = client.now()
-        codes = await self._offsets.commit(self.member_id, self._epoch, self._positions)
+        if self.transactions is not None and self.transactions.is_next():
+            codes = await self.transactions.commit(self.member_id, self._epoch, self._positions)
+        else:
+            codes = await self._offsets.commit(self.member_id, self._epoch, self._positions)
         self.confirmed_at.update({partition: sent_at for partition, code in codes.items() if code == 0})
         return not any([code is not None and self._is_fenced("OffsetCommit", code) for code in codes.values()])
 

@@ -4,6 +4,9 @@ A commit without an answer may take effect or not, and for as long as its reques
 ones, as in Kafka, where the requests of two connections pass each other. So a read may find it instead of a newer one.
 Any answer says the same where the gateway repeated the commit after a failed call, as Kafka's clients do themselves:
 the earlier try may have taken effect, or may do so later.
+
+A commit in a transaction counts as sent when its producer asks for the commit of the transaction. One that was aborted
+has an offset of its own, which no read may find.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ REFUSED = (
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
 )
 """Error codes of a commit after which this try of it has changed nothing."""
 
@@ -42,11 +46,15 @@ class _Commit(NamedTuple):
     @property
     def is_refused(self) -> bool:
         """Nothing of it takes effect."""
-        return self.answer is not None and self.answer.error_code in REFUSED and not self.has_lost_try
+        return self.sent.is_aborted or (
+            self.answer is not None and self.answer.error_code in REFUSED and not self.has_lost_try
+        )
 
     @property
     def is_unknown(self) -> bool:
         """It may take effect later than its answer came, or without one."""
+        if self.sent.is_aborted:
+            return False
         if self.answer is None or self.has_lost_try:
             return True
         return self.answer.error_code != 0 and not self.is_refused
@@ -65,6 +73,10 @@ def committed_offsets_survive(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation("a forged commit was taken", describe(one.sent))
     for place, all_commits in commits.items():
         yield from _forwards(all_commits)
+        aborted = {one.sent.offset: one.sent for one in all_commits if one.sent.is_aborted}
+        found = next((read for read in reads[place] if read.offset in aborted), None)
+        if found is not None:
+            yield Violation("an aborted commit was found", f"{describe(found)}: {describe(aborted[found.offset])}")
         for read in reads[place]:
             before = [one for one in all_commits if one.sent.time <= read.time]
             if not _may_find(read, before):
