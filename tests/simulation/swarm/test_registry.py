@@ -10,7 +10,9 @@ import pytest
 
 from support.simulation import swarm
 from support.simulation.cluster import EMBEDDED, KAFKA
+from support.simulation.fault_kinds.etcd import ETCD_KINDS
 from support.simulation.faults import Fault, FaultKind, draw_faults
+from support.simulation.mutations.focus import on_etcd
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, KAFKA_ACTIVITIES, LATER_ACTIVITIES, PART_OF
 from support.simulation.scenario import SeedRun
 from support.simulation.swarm import (
@@ -133,3 +135,20 @@ def test_a_fault_counts_as_met_where_it_acted() -> None:
     outcome = run.run()
     assert not outcome.failed, outcome.report()
     assert +run.injector.met == {"disk-failure": 1, "crash": 1, "drops": 1}
+
+
+def test_a_fault_of_etcd_counts_as_met_where_it_hit_a_call() -> None:
+    """Each kind hits three coordinators that work; none hits a coordinator that is down, whatever it was asked for."""
+    plan = replace(on_etcd(DRAW_PLAN[EMBEDDED](1)), activities=())
+    working, down = ("coordinator-1", "coordinator-2"), ("coordinator-3",)
+    names = [kind.name for kind in ETCD_KINDS]
+    of_coordinators = [name for name in names if name not in ("etcd-pause", "etcd-restart")]
+    faults = [
+        Fault(0.5, "crash", down, 60.0),
+        *(Fault(1.0 + 2.0 * index, name, working, strength=1.0) for index, name in enumerate(names)),
+        *(Fault(1.0 + 2.0 * index, name, down, strength=1.0) for index, name in enumerate(of_coordinators)),
+    ]
+    run = SeedRun(plan, faults=faults)
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    assert +run.injector.met == {"crash": 1, **dict.fromkeys(names, 1)}

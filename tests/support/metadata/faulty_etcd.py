@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
 
@@ -39,11 +40,27 @@ class _Fault(Enum):
     LATE = auto()
 
 
+@dataclass(slots=True)
+class Effects:
+    """How often faults of a way to etcd have acted: on calls and watches, and not when they were asked for."""
+
+    refused: int = 0
+    """Calls that were refused and watches that were broken, because the network was cut."""
+    held: int = 0
+    """Calls that waited for room in a full link."""
+    lost_answers: int = 0
+    lost_requests: int = 0
+    late: int = 0
+    """Transactions that came to the server after their caller was told that there is no answer."""
+
+
 class FaultyEtcd:
     """See the module's text."""
 
-    def __init__(self, etcd: Etcd) -> None:
+    def __init__(self, etcd: Etcd, effects: Effects | None = None) -> None:
+        """`effects`: those of earlier ways of the same coordinator, which are counted on."""
         self._etcd = etcd
+        self.effects = Effects() if effects is None else effects
         self._faults: list[tuple[_Fault, int, bytes | None]] = []
         self._cut = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -120,10 +137,14 @@ class FaultyEtcd:
         fault, delay_ms = found
         if fault is _Fault.LOST_ANSWER:
             await self._etcd.transact(compares, then, otherwise)
-        elif fault is _Fault.LATE:
+            self.effects.lost_answers += 1
+        elif fault is _Fault.LOST_REQUEST:
+            self.effects.lost_requests += 1
+        else:
 
             async def late() -> None:
                 await asyncio.sleep(delay_ms / 1000)
+                self.effects.late += 1
                 await self._etcd.transact(compares, then, otherwise)
 
             self._late.append(asyncio.ensure_future(late()))
@@ -152,6 +173,7 @@ class FaultyEtcd:
                     either: list[asyncio.Future[Any]] = [step, cut]
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                     if cut.done():
+                        self.effects.refused += 1
                         raise EtcdUnavailable("the network is cut")
                     await asyncio.sleep(self.watch_delay_ms(start) / 1000)
                     yield step.result()
@@ -170,6 +192,7 @@ class FaultyEtcd:
 
     def _check(self) -> None:
         if self._cut.is_set():
+            self.effects.refused += 1
             raise EtcdUnavailable("the network is cut")
 
     async def _call(self, action: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -182,6 +205,8 @@ class FaultyEtcd:
         return answer
 
     async def _arrive_late(self, action: Callable[[], Awaitable[Answer]]) -> Answer:
+        self.effects.held += 1
+
         async def arrive() -> Answer:
             await self._has_room.wait()  # wakes those that wait in their order
             return await action()

@@ -111,6 +111,10 @@ class MemoryEtcd:
         self.compacted_revision = 0
         self.replaced: list[tuple[bytes, int]] = []
         """Keys that were put while they had another value, with the revisions of these changes."""
+        self.held_count = 0
+        """Calls that came while the server was paused."""
+        self.lost_count = 0
+        """Watches and calls under way that restarts ended."""
 
     def client(self, *, time_limit_ms: int = TIME_LIMIT_MS) -> MemoryEtcdClient:
         return MemoryEtcdClient(self, time_limit_ms)
@@ -130,6 +134,7 @@ class MemoryEtcd:
         """Also resumes; what waited is lost."""
         self._inbox.clear()
         self._is_paused = False
+        self.lost_count += len(self._watchers) + len(self._waiting)
         for number in self._leases:
             self.keep_alive(number)
         self.break_watches()
@@ -173,6 +178,7 @@ class MemoryEtcd:
                 future.set_result(answer)
 
         if self._is_paused:
+            self.held_count += 1
             self._inbox.append(run)
         else:
             run()

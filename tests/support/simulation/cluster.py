@@ -29,7 +29,7 @@ from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, create_own_topics, metadata_topic, state_topic
 from kshare_upstream.port import OpenUpstream
-from support.metadata.faulty_etcd import FaultyEtcd
+from support.metadata.faulty_etcd import Effects, FaultyEtcd
 from support.metadata.memory_etcd import MemoryEtcd
 from support.simulation.activities.older_versions import OlderNetwork
 from support.simulation.connections import ClientListeners
@@ -154,6 +154,8 @@ class Cluster:
         self.etcd = MemoryEtcd()
         self.ways_to_etcd: dict[str, FaultyEtcd] = {}
         """Of the newest life of each coordinator."""
+        self.etcd_effects: dict[str, Effects] = {}
+        """Of the faults of all these ways, by coordinator."""
         if shape.engine == KAFKA:
             self._upstream, self.broker_hosts = broker_hosts(shape.brokers, seed, self.fabric, self.listeners)
             self._open_upstream = opener(self._upstream)
@@ -214,7 +216,7 @@ class Cluster:
     def _open_etcd(self, name: str) -> MetadataStore:
         lease_ms = self.configs.integer("kshare.coordinator.lease.ms")
         client = self.etcd.client(time_limit_ms=lease_ms // CALLS_PER_LEASE)
-        way = self.ways_to_etcd[name] = FaultyEtcd(client)
+        way = self.ways_to_etcd[name] = FaultyEtcd(client, self.etcd_effects.setdefault(name, Effects()))
         return EtcdMetadataStore(way, prefix=self.configs.text("kshare.metadata.etcd.prefix"), lease_ms=lease_ms)
 
     async def add_host(self, role: str) -> SimulatedHost:

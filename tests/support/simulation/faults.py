@@ -58,10 +58,10 @@ class FaultKind:
     hits: Hosts
     lasts: Duration
     begin: Action
-    end: Action | None = None
-    effects: Effects | None = None
+    end: Action | None
+    effects: Effects
     """A number that grows whenever the fault acts: writes refused, messages lost. A fault during which it did not grow
-    is not counted as met. None: it has acted once `begin` returned."""
+    is not counted as met: it was only asked for."""
     strengths: Sequence[float] = (0.0,)
     engines: Sequence[str] = ENGINES
     needs: Mapping[str, int] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class FaultInjector:
         await asyncio.sleep(max(0.0, fault.at - self.cluster.loop.now_s))
         kind = self._kinds[fault.name]
         hosts = fault.hosts or ("network",)
-        before = kind.effects(self, fault) if kind.effects is not None else -1
+        before = kind.effects(self, fault)
         try:
             self._note(fault.name, hosts, str(fault))
             await kind.begin(self, fault)
@@ -179,8 +179,7 @@ class FaultInjector:
                 await kind.end(self, fault)
                 self._note(f"end of {fault.name}", hosts, "")
         finally:  # also when the fault is called off
-            after = kind.effects(self, fault) if kind.effects is not None else 0
-            self.met[kind.name] += after > before
+            self.met[kind.name] += kind.effects(self, fault) > before
 
     def hosts(self, fault: Fault) -> list[SimulatedHost]:
         """Those that are still part of the cluster."""

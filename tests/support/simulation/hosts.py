@@ -53,6 +53,8 @@ class HostClock:
         self.skew_ms = skew_ms
         self._starts_at_s = starts_at_s
         self.monotonic = MonotonicClock(starts_at_s)
+        self.change_count = 0
+        """How often its date jumped, or its rate became wrong."""
 
     @classmethod
     def that_differs(cls, loop: VirtualLoop, draw: random.Random) -> HostClock:
@@ -63,7 +65,12 @@ class HostClock:
     def now_ms(self) -> int:
         return EPOCH_MS + self.skew_ms + int((self.monotonic.read(self._loop.now_s) - self._starts_at_s) * 1000)
 
+    def jump(self, by_ms: int) -> None:
+        self.skew_ms += by_ms
+        self.change_count += 1
+
     def set_rate(self, rate: float) -> None:
+        self.change_count += rate != 1.0
         self._loop.set_rate(self.monotonic, rate)
 
 

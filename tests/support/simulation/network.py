@@ -105,7 +105,9 @@ class SimulatedFabric:
         self.blocked_count: Counter[tuple[str, str]] = Counter()
         """Messages that a block held up, by link."""
         self.delayed_count: Counter[str] = Counter()
-        """Messages that the faults slow-network, slow-host and slow-link delayed."""
+        """Messages that the faults slow-network, slow-host and full-link delayed, and pieces of small-pieces."""
+        self.slowed_count: Counter[tuple[str, str]] = Counter()
+        """Messages that took longer because their link was slow (`Conditions.link_latency`), by link."""
         self.dropped_count = 0
         self.cut_count = 0
         """Calls that failed, and connections that were lost, because of a cut between two hosts."""
@@ -152,7 +154,7 @@ class SimulatedFabric:
         if conditions.link_latency:
             most_s = conditions.link_latency.get((source, target), 0.0)
             seconds += draw() * most_s
-            self.delayed_count["slow-link"] += most_s > 0
+            self.slowed_count[source, target] += most_s > 0
         if conditions.full_until:
             left_s = conditions.full_until.get((source, target), 0.0) - self.loop.now_s
             self.delayed_count["full-link"] += left_s > 0

@@ -150,6 +150,7 @@ flipped = of_disks(lambda disk: disk.flipped_count)
 delayed = of_disks(lambda disk: disk.delayed_count)
 deaths = of_disks(lambda disk: disk.death_count)
 begun_writes = of_disks(lambda disk: disk.kept_count + disk.lost_count)
+host_deaths = of_hosts(lambda host: host.death_count)
 refused = of_hosts(lambda host: host.disk.refused_count)
 
 with_disk = one_of("coordinator", "share-coordinator", "leader")
@@ -166,8 +167,8 @@ _ALL_KINDS: tuple[FaultKind, ...] = (
     FaultKind("unknown-write", 2, with_disk, A_WHILE, _fail_a_write_and_die, _restart, refused, (0.0, 0.3, 0.8)),
     FaultKind("power-cut", 2, with_disk, A_WHILE, _cut_power_between_syncs, _restart, begun_writes, (0.01, 0.1, 0.5)),
     FaultKind("crash-between-writes", 3, with_disk, A_WHILE, die_at_write, _restart, deaths, (1, 1, 2, 3, 5, 8)),
-    FaultKind("disk-lost", 0, one, between(0.5, 8.5), _lose_disk, restart),
-    FaultKind("disk-older", 0, one, between(0.5, 8.5), _copy_disk, _put_copy_back),
+    FaultKind("disk-lost", 0, one, between(0.5, 8.5), _lose_disk, restart, host_deaths),
+    FaultKind("disk-older", 0, one, between(0.5, 8.5), _copy_disk, _put_copy_back, host_deaths),
 )
 
 DISK_KINDS: tuple[FaultKind, ...] = (

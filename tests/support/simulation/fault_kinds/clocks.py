@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.simulation.fault_kinds.acting import each_host
+from support.simulation.fault_kinds.acting import each_host, of_hosts
 from support.simulation.fault_kinds.drawing import at_once, between, either, one, several
 from support.simulation.faults import Fault, FaultKind
 from support.simulation.hosts import SimulatedHost
@@ -18,14 +18,16 @@ JUMPS_S = (-3600.0, -20.0, -1.0, 1.0, 20.0, 3600.0)
 
 @each_host
 def _jump(host: SimulatedHost, fault: Fault) -> None:
-    host.clock.skew_ms += int(fault.strength * 1000)
+    host.clock.jump(int(fault.strength * 1000))
 
 
 drift = each_host(lambda host, fault: host.clock.set_rate(1.0 + fault.strength))
 keep_time = each_host(lambda host, fault: host.clock.set_rate(1.0))
 """The clock runs at the true rate again, and stays wrong by what it drifted."""
 
+changes = of_hosts(lambda host: host.clock.change_count)
+
 CLOCK_KINDS: tuple[FaultKind, ...] = (
-    FaultKind("clock-jump", 1, one, at_once, _jump, strengths=JUMPS_S),
-    FaultKind("clock-drift", 3, either(0.5, one, several), between(5.0, 45.0), drift, keep_time, strengths=DRIFTS),
+    FaultKind("clock-jump", 1, one, at_once, _jump, None, changes, JUMPS_S),
+    FaultKind("clock-drift", 3, either(0.5, one, several), between(5.0, 45.0), drift, keep_time, changes, DRIFTS),
 )

@@ -75,6 +75,10 @@ def _link(fault: Fault) -> tuple[str, str]:
     return first, second
 
 
+def _slowed(injector: FaultInjector, fault: Fault) -> int:
+    return injector.cluster.fabric.slowed_count[_link(fault)]
+
+
 @on_network
 def _slow_link(conditions: Conditions, fault: Fault) -> None:
     conditions.link_latency[_link(fault)] = fault.strength
@@ -141,6 +145,15 @@ async def _make_fresh(injector: FaultInjector, fault: Fault) -> None:
         fabric.unblock(*way)
 
 
+def _made_stale(injector: FaultInjector, fault: Fault) -> int:
+    """Messages to brokers that came late, and messages between coordinators that did not come."""
+    fabric = injector.cluster.fabric
+    to_brokers, to_coordinators = _ways_of_stale_owners(injector, fault)
+    return sum(fabric.slowed_count[way] for way in to_brokers) + sum(
+        fabric.blocked_count[way] for way in to_coordinators
+    )
+
+
 A_WHILE = about(0.5, 4.0, 15.0)
 SLOW_S, FAR_S = (0.02, 0.3, 4.0), (0.05, 0.5, 5.0)
 dropped = of_network(lambda fabric: fabric.dropped_count)
@@ -154,7 +167,7 @@ LINK_KINDS: tuple[FaultKind, ...] = (
     FaultKind("cut", 2, pair, at_once, _cut, None, cuts),
     FaultKind("slow-network", 2, no_host, between(1.0, 7.0), _slow_network, _fast_network, delayed, SLOW_S),
     FaultKind("slow-host", 2, one, between(1.0, 9.0), _slow_host, _fast_host, delayed, FAR_S),
-    FaultKind("slow-link", 3, pair, between(1.0, 13.0), _slow_link, _fast_link, delayed, FAR_S),
+    FaultKind("slow-link", 3, pair, between(1.0, 13.0), _slow_link, _fast_link, _slowed, FAR_S),
     FaultKind("full-link", 3, pair, A_WHILE, _fill_link, None, delayed),
     FaultKind("drops", 2, no_host, between(1.0, 6.0), _drop, _keep, dropped, (0.01, 0.05, 0.2)),
     FaultKind("stream-resets", 2, no_host, between(1.6, 8.0), _reset_streams, _keep_streams, resets, (0.01, 0.05, 0.2)),
@@ -165,6 +178,7 @@ LINK_KINDS: tuple[FaultKind, ...] = (
         between(6.0, 20.0),
         _make_stale,
         _make_fresh,
+        _made_stale,
         strengths=(1.0, 4.0, 9.0),
         engines=(KAFKA,),
     ),
