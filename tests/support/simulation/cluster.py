@@ -2,7 +2,7 @@
 
 With the kafka engine there are brokers as well (`upstream`), and the roles' hosts have no disks. With etcd there can be
 several coordinators, which have no disks either: what they store is in etcd's model. Hosts can join a cluster that runs
-(`add_host`) and leave it for good (`remove_host`).
+(`add_host`) and leave it for good (`remove_host`, `lose_host`).
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ CLIENT_PORT = 9092
 COORDINATOR = "coordinator-1"
 OBSERVER = "observer"
 OPERATOR = "operator of nodes"
+
+JOIN_POLL_S = 1.0
 
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
 ENGINES = EMBEDDED, KAFKA = "embedded", "kafka"
@@ -161,6 +163,10 @@ class Cluster:
             self._open_upstream = opener(self._upstream)
         self.all_names = shape.host_names()
         """Also of hosts that are gone for good."""
+        self.leaving: dict[str, None] = {}
+        """Hosts that an operator is removing."""
+        self.lost: dict[str, None] = {}
+        """Hosts that are gone for good without having been drained."""
         self._removed: list[SimulatedHost] = []
         """Kept, because nothing of a dead host may be collected, and so run, before the end."""
         self.older: dict[str, None] = {}
@@ -220,24 +226,44 @@ class Cluster:
         return EtcdMetadataStore(way, prefix=self.configs.text("kshare.metadata.etcd.prefix"), lease_ms=lease_ms)
 
     async def add_host(self, role: str) -> SimulatedHost:
-        """A host of this role joins; returns when its node is up. Not for coordinators."""
+        """A host of this role joins; returns when its node is up, or a fault has ended its first life.
+
+        Not for coordinators.
+        """
         numbers = [int(name.rpartition("-")[2]) for name in self.all_names if name.rpartition("-")[0] == role]
         name = f"{role}-{max(numbers) + 1}"
         host = self._host(name)
         self.all_names.append(name)
         self.hosts[name] = host
-        await host.start()
+        starting = host.start()
+        while not starting.done() and host.running and host.lives == 1:  # the code of a host that died never ends
+            await asyncio.wait([starting], timeout=JOIN_POLL_S)
+        if starting.done():
+            starting.result()
         if role == "gateway":
             self._gateways.append(client_address(name))
         return host
 
     def remove_host(self, name: str) -> None:
         """The host is gone for good; its name is not used again."""
+        self._end(name, silent=False)
+        self.forget_address(name)
+
+    def lose_host(self, name: str, *, silent: bool) -> None:
+        """The host is gone for good as it was; clients are given its address until `forget_address`."""
+        self.lost[name] = None
+        self._end(name, silent=silent)
+
+    def forget_address(self, name: str) -> None:
+        """Clients look for no gateway there any more."""
+        if client_address(name) in self._gateways:
+            self._gateways.remove(client_address(name))
+
+    def _end(self, name: str, *, silent: bool) -> None:
         host = self.hosts.pop(name)
         self._removed.append(host)
-        host.crash()
-        if name.startswith("gateway"):
-            self._gateways.remove(client_address(name))
+        host.is_gone = True
+        host.crash(silent=silent)
 
     def _open_door(self, host: SimulatedHost) -> None:
         """Lets clients in; runs in the gateway."""
@@ -297,5 +323,5 @@ class Cluster:
 
     def has_disk_failed(self, host: str) -> bool:
         """Whether the host's disk has refused a write or failed a read so far."""
-        of_host = self.hosts[host]
+        of_host = next(one for one in (*self.hosts.values(), *self._removed) if one.name == host)
         return of_host.disk.refused_count > 0 or of_host.disk_conditions.failed_read_count > 0

@@ -54,7 +54,7 @@ class FaultKind:
 
     name: str
     weight: int
-    """How often it is drawn, relative to the others. 0: only tests choose it."""
+    """How often it is drawn, relative to the others. 0: it is not drawn with them."""
     hits: Hosts
     lasts: Duration
     begin: Action
@@ -66,6 +66,13 @@ class FaultKind:
     engines: Sequence[str] = ENGINES
     needs: Mapping[str, int] = field(default_factory=dict)
     """How many hosts of a role the cluster has at least where it is drawn."""
+    seeds_share: float = 0.0
+    """The share of seeds that have one such fault, from a random stream of its own. It needs no weight."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether seeds have it, and not only tests choose it."""
+        return self.weight > 0 or self.seeds_share > 0
 
     def draw(self, source: random.Random, hosts: Sequence[str], at: float) -> Fault:
         """A fault of this kind, from the hosts of the cluster."""
@@ -133,6 +140,11 @@ class FaultInjector:
         """How often the coordinator took a drain."""
         self.disk_copies: dict[str, DiskCopy] = {}
         """What is put back at the end of a fault, by host."""
+        self.unfinished: dict[str, Callable[[], Awaitable[None]]] = {}
+        """What has to follow a fault also where the fault is called off, by host."""
+        self._first_hosts = frozenset(cluster.hosts)
+        self.met_by_joined = 0
+        """How many faults of hosts that joined have acted."""
 
     def start(self, faults: Sequence[Fault]) -> None:
         loop = self.cluster.loop
@@ -159,8 +171,10 @@ class FaultInjector:
             if not host.running:
                 host.start()
         for name in [name for name in self._drained if name in cluster.hosts]:
-            while not await self._ask_to_drain(name, undo=True):
+            while await self._ask_to_drain(name, undo=True) is None:
                 await asyncio.sleep(DRAIN_RETRY_S)
+        for name in list(self.unfinished):
+            await self.unfinished.pop(name)()
         self._note("all faults end", tuple(cluster.hosts), "")
 
     def _note(self, name: str, hosts: tuple[str, ...], text: str) -> None:
@@ -179,7 +193,9 @@ class FaultInjector:
                 await kind.end(self, fault)
                 self._note(f"end of {fault.name}", hosts, "")
         finally:  # also when the fault is called off
-            self.met[kind.name] += kind.effects(self, fault) > before
+            has_acted = kind.effects(self, fault) > before
+            self.met[kind.name] += has_acted
+            self.met_by_joined += has_acted and not self._first_hosts.issuperset(fault.hosts)
 
     def hosts(self, fault: Fault) -> list[SimulatedHost]:
         """Those that are still part of the cluster."""
@@ -188,14 +204,14 @@ class FaultInjector:
     async def drain(self, fault: Fault) -> None:
         for name in fault.hosts:
             self._drained[name] = None
-            self.drain_count += await self._ask_to_drain(name, undo=False)
+            self.drain_count += await self._ask_to_drain(name, undo=False) == ErrorCode.NONE
 
     async def undo_drain(self, fault: Fault) -> None:
         for name in fault.hosts:
             await self._ask_to_drain(name, undo=True)
 
-    async def _ask_to_drain(self, name: str, *, undo: bool) -> bool:
-        """Whether the coordinator answered."""
+    async def _ask_to_drain(self, name: str, *, undo: bool) -> int | None:
+        """The error code of the active coordinator's answer: it takes no drain of a node that is not registered."""
         node_id = int(name.rpartition("-")[2])
         request = coordinator_pb2.DrainShareCoordinatorRequest(node_id=node_id, undo=undo)
         for coordinator in [host for host in self.cluster.hosts if host.startswith("coordinator-")]:
@@ -205,5 +221,5 @@ class FaultInjector:
             except CallFailed:
                 continue
             if answer.error_code != ErrorCode.NOT_COORDINATOR:
-                return True
-        return False
+                return int(answer.error_code)
+        return None

@@ -113,6 +113,8 @@ class SimulatedHost:
         self.build = build
         self._on_started = on_started
         self._lives = 0
+        self.is_gone = False
+        """Whether its machine is no part of the cluster any more: nothing starts it again."""
         self.death_count = 0
         self._deferred_count = 0
         self._graveyard: list[object] = []
@@ -183,7 +185,7 @@ class SimulatedHost:
         in_no_host(loop, loop.now_s + SUPERVISOR_PAUSE_S, self._start_again)
 
     def _start_again(self) -> None:
-        if not self.running:
+        if not self.running and not self.is_gone:
             self.start()
 
     async def _sync_now_and_then(self) -> None:

@@ -38,7 +38,7 @@ from support.simulation.rules.batch_files import batches_are_there
 from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
-from support.simulation.seeds.coverage import FAULTS, Counts, Item, watched_machines
+from support.simulation.seeds.coverage import FAULTS, JOINED_HIT, Counts, Item, watched_machines
 from support.simulation.seeds.script import NO_TRANSACTION, Batch, Script, draw_script
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, members_behaviour
 
@@ -165,7 +165,7 @@ class SeedRun:
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
                 hosts=list(self.cluster.hosts),
-                impairments=[Impairment(fault.at, fault.at + fault.duration, fault.hosts) for fault in self.faults],
+                impairments=self._impairments(),
                 log_ends=account.log_ends,
                 log_markers=account.log_markers,
                 earlier_logs=account.earlier_logs,
@@ -177,6 +177,7 @@ class SeedRun:
                 dead_letters=account.dead_letters,
             )
             violations.extend(self.check(expectations))
+        self.coverage[JOINED_HIT] += self.injector.met_by_joined
         self.coverage.update({Item(FAULTS, name): count for name, count in self.injector.met.items()})
         return Outcome(
             plan,
@@ -188,6 +189,15 @@ class SeedRun:
             tuple(self.faults),
             self.coverage,
         )
+
+    def _impairments(self) -> list[Impairment]:
+        """What the faults touch; not of nodes that never joined."""
+        there = set(self.cluster.all_names) | set(self.cluster.broker_hosts)
+        return [
+            Impairment(fault.at, fault.at + fault.duration, fault.hosts)
+            for fault in self.faults
+            if not fault.hosts or there.intersection(fault.hosts)
+        ]
 
     def _note_bug(self, text: str) -> None:
         """Not of coroutines that are only unwound, after the end, on a closed loop."""

@@ -21,6 +21,7 @@ from support.simulation.fault_kinds.clocks import CLOCK_KINDS
 from support.simulation.fault_kinds.etcd import ETCD_KINDS
 from support.simulation.fault_kinds.hosts import HOST_KINDS
 from support.simulation.fault_kinds.links import LINK_KINDS
+from support.simulation.fault_kinds.losses import LOSS_KINDS
 from support.simulation.fault_kinds.moves import MOVE_KINDS
 from support.simulation.faults import FaultKind
 from support.simulation.kafka_clients.member import Behaviour
@@ -34,6 +35,7 @@ FAULT_KINDS: tuple[FaultKind, ...] = (
     *DISK_KINDS,
     *ETCD_KINDS,
     *MOVE_KINDS,
+    *LOSS_KINDS,
 )
 """Every kind of fault, under one name each."""
 

@@ -56,8 +56,6 @@ class Operator:
         self._cluster = cluster
         self._seed = seed
         self._network = SimulatedNetwork(cluster.fabric, Incarnation(OPERATOR, 1))
-        self.removed: list[str] = []
-        """Hosts that are gone for good."""
 
     def _note(self, name: str, hosts: Sequence[str], text: str = "") -> None:
         self._cluster.history.add(FaultEvent(self._cluster.loop.time(), name, tuple(hosts), text))
@@ -152,14 +150,15 @@ class Operator:
     async def _remove(self, name: str) -> None:
         self._note("leave", (name,))
         host = self._cluster.hosts[name]
+        self._cluster.leaving[name] = None
         lives = 0
         # A fault may have killed it while it stopped, and started it: then it has registered, and took part again, also
         # where another fault has killed it since.
         while host.running or host.lives != lives:
             lives = await self._drain(name)
             await host.stop()
-        self._cluster.remove_host(name)
-        self.removed.append(name)
+        if name in self._cluster.hosts:  # it may have been lost meanwhile
+            self._cluster.remove_host(name)
         self._note("left", (name,))
 
     async def _drain(self, name: str) -> int:

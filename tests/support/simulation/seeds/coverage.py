@@ -51,6 +51,7 @@ RECORDS = "record in a share-partition"
 REFUSED = "acknowledgement of what is not Acquired"
 TRANSACTIONS = "transaction"
 BATCH_FILES = "batches in files"
+JOINED = "nodes that join"
 
 
 class Item(NamedTuple):
@@ -61,6 +62,8 @@ class Item(NamedTuple):
 
 
 Counts = Counter[Item]
+
+JOINED_HIT = Item(JOINED, "a fault of a node that joined acted")
 
 APPENDED = Item(BATCH_FILES, "appended to a file")
 REMOVED = Item(BATCH_FILES, "a file is removed")
@@ -145,12 +148,13 @@ def _transaction_transitions() -> Iterator[Item]:
 def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
     """What seeds of these engines meet, in the order in which it is printed."""
     chosen = set(engines)
-    items = [Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.weight and chosen & set(kind.engines)]
+    items = [Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.is_drawn and chosen & set(kind.engines)]
     items += _record_transitions()
     items += _refused_acknowledgements()
     if EMBEDDED in chosen:  # with the kafka engine, transactions are the brokers'
         items += _transaction_transitions()
         items += OF_BATCH_FILES
+        items.append(JOINED_HIT)
     return [item for item in items if item not in NEVER_REACHED]
 
 

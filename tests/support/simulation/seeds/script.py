@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import random
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from support.simulation.activities.operators import SCALED_ROLES
 from support.simulation.cluster import Shape
 from support.simulation.faults import Fault, draw_faults
-from support.simulation.plan import Plan
+from support.simulation.plan import SCALING, Plan
 from support.simulation.swarm import fault_kinds_of
 
 NO_TRANSACTION = -1
 BURST_LIMIT = 3
 """So many batches of a producer may begin at one moment."""
+JOINING = 3
+"""So many further nodes of each role have faults."""
+JOINED_FROM = 0.1
+"""After so much of the time of the faults they begin, because nodes have to join first."""
+JOINED_DRAWS = 3
+"""So many times the seed's number of faults is drawn for them; most of those hit other hosts, and are dropped."""
 PLAIN_SIZES, TRANSACTIONAL_SIZES = (1, 3, 10, 25), (1, 3, 10)
 
 
@@ -75,7 +82,49 @@ def draw_script(plan: Plan, hosts: Sequence[str]) -> Script:
         count=plan.fault_count,
         kinds_of_fault=fault_kinds_of(plan),
     )
+    if plan.fault_count:
+        faults += [*draw_losses(plan, hosts), *draw_faults_of_joined(plan, hosts)]
+        faults.sort(key=lambda fault: (fault.at, fault.name))
     return Script(plan, tuple(faults), draw_work(plan))
+
+
+def draw_losses(plan: Plan, hosts: Sequence[str]) -> Iterator[Fault]:
+    """Faults that a seed has once at most, each kind from a random stream of its own."""
+    for kind in [kind for kind in fault_kinds_of(plan) if kind.seeds_share]:
+        draw = random.Random(f"{plan.seed}/{kind.name}")
+        if kind.is_possible(hosts) and draw.random() < kind.seeds_share:
+            yield kind.draw(draw, hosts, plan.fault_seconds * draw.random())
+
+
+def joining(plan: Plan, hosts: Sequence[str]) -> list[str]:
+    """The names that the next nodes get, where nodes join while the faults last."""
+    if SCALING not in plan.activities:
+        return []
+    numbers = {role: [int(name[len(role) + 1 :]) for name in hosts if _role(name) == role] for role in SCALED_ROLES}
+    return [f"{role}-{max(found) + further}" for role, found in numbers.items() for further in range(1, JOINING + 1)]
+
+
+def draw_faults_of_joined(plan: Plan, hosts: Sequence[str]) -> list[Fault]:
+    """Faults of nodes that may have joined by then, alone or with one other host; from a random stream of their own.
+
+    Those of a node that has not joined, or has left again, hit nothing.
+    """
+    joined = set(joining(plan, hosts))
+    if not joined:
+        return []
+    faults = draw_faults(
+        random.Random(f"{plan.seed}/faults of joined nodes"),
+        [*hosts, *sorted(joined)],
+        start=JOINED_FROM * plan.fault_seconds,
+        end=plan.fault_seconds,
+        count=JOINED_DRAWS * plan.fault_count,
+        kinds_of_fault=fault_kinds_of(plan),
+    )
+    return [fault for fault in faults if joined & set(fault.hosts) and len(fault.hosts) <= 2]
+
+
+def _role(host: str) -> str:
+    return host.rpartition("-")[0]
 
 
 def draw_work(plan: Plan) -> tuple[Batch, ...]:

@@ -18,7 +18,7 @@ from support.simulation.faults import Fault
 from support.simulation.mutations import Mutation
 from support.simulation.plan import Plan
 from support.simulation.scenario import Outcome, run_script
-from support.simulation.seeds.script import Batch, Script, rounded
+from support.simulation.seeds.script import Batch, Script, joining, rounded
 from support.simulation.swarm import FEATURES
 
 T = TypeVar("T")
@@ -140,6 +140,7 @@ def fitted(script: Script) -> Script:
     """Without faults of hosts, and batches of producers, that the plan does not have any more."""
     names = script.plan.shape.host_names()
     brokers = [f"broker-{number + 1}" for number in range(script.plan.shape.brokers)]
+    names += joining(script.plan, names)
     faults = tuple(fault for fault in script.faults if set(fault.hosts) <= {*names, *brokers})
     producers = [f"p{number + 1}" for number in range(script.plan.producers)]
     producers += [f"t{number + 1}" for number in range(script.plan.transactional_producers)]
