@@ -62,7 +62,7 @@ def test_what_is_removed_is_gone(open_folder: Open) -> None:
 
 
 class AllKept(DiskEvents):
-    def bytes_kept(self, data: bytes) -> bytes:
+    def bytes_kept(self, data: bytes, position: int) -> bytes:
         return data
 
     def removed_files_found(self, count: int) -> int:

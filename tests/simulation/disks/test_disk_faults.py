@@ -15,8 +15,10 @@ from kshare_core.errors import StorageFailure
 from kshare_rpc.network import Network
 from kshare_runtime import checksummed_rows
 from kshare_runtime.checksummed_rows import sealed
+from kshare_runtime.large_values.files import DamagedValue, ValueFiles
 from kshare_runtime.ports import Environment, KeyValueStore, Write
 from support.simulation.connections import ClientListeners
+from support.simulation.disks.host_disk import PAGE_BYTES, SECTOR_BYTES
 from support.simulation.disks.kinds import DISK_KINDS
 from support.simulation.faults import Fault, FaultInjector, FaultKind
 from support.simulation.history import History
@@ -25,6 +27,7 @@ from support.simulation.loop import VirtualLoop
 from support.simulation.network import SimulatedFabric
 from support.simulation.plan import draw_plan
 from support.simulation.scenario import SeedRun
+from support.simulation.seeds.coverage import DAMAGED
 from support.simulation.swarm import FAULT_KINDS
 
 FAMILY = "rows"
@@ -317,6 +320,75 @@ def test_reads_fail_or_return_a_wrong_bit() -> None:
         assert {value for _, value in store.scan(FAMILY, b"")} == {b"value"}, "the disk itself has the right bits"
 
     run.play(main())
+
+
+def test_a_crash_leaves_a_hole_before_later_bytes_that_were_not_synced() -> None:
+    """Whole sectors or pages of the file have zeros then; one sector is written as a whole."""
+    run = Run(1, nothing)
+
+    async def main() -> None:
+        conditions = run.conditions
+        data, position = bytes(range(1, 256)) * 64, 3 * PAGE_BYTES + 100
+        blocks = set()
+        for _ in range(200):
+            holes = conditions.hole_count
+            left = conditions.bytes_kept(data, position)
+            if conditions.hole_count == holes:
+                assert left == data[: len(left)] or not any(left)
+                continue
+            assert len(left) == len(data) and left[-1] == data[-1]
+            zeros = [position + index for index, byte in enumerate(left) if byte == 0]
+            first, end = zeros[0], zeros[-1] + 1
+            assert zeros == list(range(first, end)) and left.replace(b"\x00", b"") == bytes(
+                byte for index, byte in enumerate(data, position) if not first <= index < end
+            )
+            assert end % SECTOR_BYTES == 0 and (first == position or first % SECTOR_BYTES == 0)
+            blocks.add(PAGE_BYTES if end % PAGE_BYTES == 0 and first % PAGE_BYTES in (0, 100) else SECTOR_BYTES)
+        assert blocks == {SECTOR_BYTES, PAGE_BYTES} and 40 < conditions.hole_count < 90
+        holes = conditions.hole_count
+        for _ in range(50):
+            conditions.bytes_kept(b"x" * SECTOR_BYTES, 8 * SECTOR_BYTES)
+        assert conditions.hole_count == holes, "bytes of one sector have no hole"
+
+    run.play(main())
+
+
+def test_a_misdirected_read_of_a_file_is_noticed_by_the_checksum_of_its_place() -> None:
+    run = Run(1, nothing)
+
+    async def main() -> None:
+        await run.host.start()
+        files = ValueFiles(run.host.disk.open_folder("clerk"), 1, file_bytes=1_000)
+        places = {}
+        for number in range(20):
+            value = bytes([number + 1]) * 700
+            (pointer,), _ = files.append(b"a", [(b"a%03d" % number, value)])
+            places[pointer] = value
+        run.conditions.misdirected_reads = 0.5
+        noticed = 0
+        for pointer, value in places.items():
+            try:
+                assert files.read(b"a", pointer) == value
+            except DamagedValue:
+                noticed += 1
+        assert noticed == run.conditions.misdirected_count > 0
+        assert run.host.incarnation is not None and run.host.incarnation.has_read_damage
+        run.conditions.heal()
+        assert {pointer: files.read(b"a", pointer) for pointer in places} == places, (
+            "the disk itself has the right bytes"
+        )
+
+    run.play(main())
+
+
+def test_a_leader_whose_reads_of_files_are_misdirected_breaks_no_rule() -> None:
+    plan = draw_plan(5)
+    plan = replace(plan, shape=replace(plan.shape, has_batch_files=True), fault_seconds=15.0, records=200)
+    times = [Fault(2.0 + 3.0 * index, "misdirected-reads", ("leader-1",), 2.0, 0.5) for index in range(4)]
+    run = SeedRun(plan, faults=times)
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    assert run.injector.met["misdirected-reads"] > 0 and outcome.coverage[DAMAGED] > 0
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DISK_KINDS if kind.weight], ids=lambda kind: kind.name)

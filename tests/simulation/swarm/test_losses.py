@@ -17,10 +17,8 @@ from support.simulation.loop import VirtualLoop
 from support.simulation.mutations.focus import on_etcd
 from support.simulation.plan import DRAW_PLAN, SCALING, Plan
 from support.simulation.scenario import SeedRun
-from support.simulation.seeds.script import draw_losses, draw_script
-from support.simulation.swarm import draw_swarm_plan, fault_kinds_of
-
-LOSSES = [kind.name for kind in LOSS_KINDS]
+from support.simulation.seeds.script import draw_script, draw_single_faults
+from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, fault_kinds_of
 
 
 @pytest.fixture(autouse=True)
@@ -71,15 +69,16 @@ def test_the_last_gateway_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("engine", [EMBEDDED, KAFKA])
-def test_losses_and_faults_of_joined_nodes_do_not_shift_the_others(engine: str) -> None:
-    seen: dict[str, int] = dict.fromkeys([kind.name for kind in LOSS_KINDS if engine in kind.engines], 0)
+def test_faults_with_streams_of_their_own_do_not_shift_the_others(engine: str) -> None:
+    single = [kind.name for kind in FAULT_KINDS if engine in kind.engines and kind.seeds_share]
+    seen = dict.fromkeys(single, 0)
     with_joined = 0
     for seed in range(300):
         plan = draw_swarm_plan(seed, engine)
         hosts = plan.shape.host_names()
         faults = draw_script(plan, hosts).faults
-        losses = list(draw_losses(plan, hosts))
-        for fault in losses:
+        once = list(draw_single_faults(plan, hosts))
+        for fault in once:
             seen[fault.name] += 1
         joined = [fault for fault in faults if not set(fault.hosts) <= set(hosts)]
         with_joined += bool(joined)
@@ -92,7 +91,7 @@ def test_losses_and_faults_of_joined_nodes_do_not_shift_the_others(engine: str) 
             count=plan.fault_count,
             kinds_of_fault=fault_kinds_of(plan),
         )
-        added = [*losses, *joined] if others else []
+        added = [*once, *joined] if others else []
         assert sorted(faults, key=str) == sorted([*others, *added], key=str)
         assert not {fault.name for fault in faults} & set(plan.fault_kinds_off)
     assert min(seen.values()) >= 5, seen

@@ -315,7 +315,11 @@ class Cluster:
 
     def clocks(self) -> dict[str, MonotonicClock]:
         """The monotonic clocks of all hosts, also of those that are gone for good."""
-        return {host.name: host.clock.monotonic for host in (*self._removed, *self.hosts.values())}
+        return {host.name: host.clock.monotonic for host in self.all_hosts()}
+
+    def all_hosts(self) -> list[SimulatedHost]:
+        """Also those that are gone for good."""
+        return [*self._removed, *self.hosts.values()]
 
     def problems(self) -> list[str]:
         """What no run may show, whatever its faults: exceptions that nobody caught, and answers that are bugs."""
@@ -323,5 +327,5 @@ class Cluster:
 
     def has_disk_failed(self, host: str) -> bool:
         """Whether the host's disk has refused a write or failed a read so far."""
-        of_host = next(one for one in (*self.hosts.values(), *self._removed) if one.name == host)
+        of_host = next(one for one in self.all_hosts() if one.name == host)
         return of_host.disk.refused_count > 0 or of_host.disk_conditions.failed_read_count > 0

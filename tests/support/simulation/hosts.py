@@ -98,7 +98,10 @@ class SimulatedHost:
         self.fabric = fabric
         self.listeners = listeners
         self.disk_conditions = HostDisk(
-            random.Random(f"{seed}/{name}/disk"), random.Random(f"{seed}/{name}/disk faults"), self
+            random.Random(f"{seed}/{name}/disk"),
+            random.Random(f"{seed}/{name}/disk faults"),
+            random.Random(f"{seed}/{name}/faults of value files"),
+            self,
         )
         self.disk = MemoryDisk(
             unsynced=unsynced_disk, needs_mending=True, sync_delay_s=self.disk_conditions.sync_delay_s

@@ -38,7 +38,7 @@ from support.simulation.rules.batch_files import batches_are_there
 from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
-from support.simulation.seeds.coverage import FAULTS, JOINED_HIT, Counts, Item, watched_machines
+from support.simulation.seeds.coverage import FAULTS, HOLE_LEFT, JOINED_HIT, Counts, Item, watched_machines
 from support.simulation.seeds.script import NO_TRANSACTION, Batch, Script, draw_script
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, members_behaviour
 
@@ -177,6 +177,7 @@ class SeedRun:
                 dead_letters=account.dead_letters,
             )
             violations.extend(self.check(expectations))
+        self.coverage[HOLE_LEFT] += sum(host.disk_conditions.hole_count for host in self.cluster.all_hosts())
         self.coverage[JOINED_HIT] += self.injector.met_by_joined
         self.coverage.update({Item(FAULTS, name): count for name, count in self.injector.met.items()})
         return Outcome(

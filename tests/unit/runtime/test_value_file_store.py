@@ -361,6 +361,46 @@ def test_a_lost_or_damaged_file_is_a_failed_read(tmp_path: Path, damage: str, wh
     store.close()
 
 
+PAGE_BYTES = 4096
+FIRST, SECOND = (bytes([number]) * 3 * PAGE_BYTES for number in (1, 2))
+
+
+def without_the_middle_page(data: bytes) -> bytes:
+    return FIRST[:PAGE_BYTES] + bytes(PAGE_BYTES) + data[2 * PAGE_BYTES :]
+
+
+def second_over_first(data: bytes) -> bytes:
+    """The second value was written at the first one's place, and a length was reserved for both."""
+    return SECOND + bytes(len(SECOND))
+
+
+def swapped(data: bytes) -> bytes:
+    return SECOND + FIRST
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"), [(without_the_middle_page, [1]), (second_over_first, [1, 2]), (swapped, [1, 2])]
+)
+def test_a_hole_in_a_file_and_a_misdirected_write_are_failed_reads(
+    tmp_path: Path, damage: Callable[[bytes], bytes], lost: list[int]
+) -> None:
+    store = RocksValueFileStore(RocksStore(tmp_path), family="log", prefix_bytes=1, from_bytes=1)
+    values = {1: FIRST, 2: SECOND}
+    for number, value in values.items():
+        store.write(appended("a", number, value=value))
+    store.close()
+    (path,) = (tmp_path / FOLDER / b"a".hex()).iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    store = RocksValueFileStore(RocksStore(tmp_path), family="log", prefix_bytes=1, from_bytes=1)
+    for number, value in values.items():
+        if number in lost:
+            with pytest.raises(StorageFailure, match="is damaged between byte"):
+                store.get("log", b"a%03d" % number)
+        else:
+            assert store.get("log", b"a%03d" % number) == value
+    store.close()
+
+
 def test_a_copy_is_not_written_to_by_the_store_that_it_is_of(tmp_path: Path) -> None:
     store = opened(tmp_path / "store")
     store.write(appended("a", 1))

@@ -130,8 +130,12 @@ class DiskEvents:
         """How many of the writes that were answered as failed, from the first, are found after a crash."""
         return 0
 
-    def bytes_kept(self, data: bytes) -> bytes:
-        """What a crash leaves of the bytes at the end of a file that were not synced."""
+    def bytes_read(self, data: bytes, files: Callable[[], Sequence[bytes]]) -> bytes:
+        """What a read of a value file returns instead of `data`: `files` gives the bytes of all files of its folder."""
+        return data
+
+    def bytes_kept(self, data: bytes, position: int) -> bytes:
+        """What a crash leaves of the bytes at the end of a file, from `position` on, that were not synced."""
         return b""
 
     def removed_files_found(self, count: int) -> int:
@@ -298,8 +302,11 @@ class MemoryDisk:
     def value_read(self, place: str, value: bytes) -> bytes:
         return self.events.value_read("values", place.encode(), value)
 
-    def bytes_kept(self, data: bytes) -> bytes:
-        return self.events.bytes_kept(data) if data and not self.unsynced else b""
+    def bytes_read(self, data: bytes, files: Callable[[], Sequence[bytes]]) -> bytes:
+        return self.events.bytes_read(data, files)
+
+    def bytes_kept(self, data: bytes, position: int) -> bytes:
+        return self.events.bytes_kept(data, position) if data and not self.unsynced else b""
 
     def removed_files_found(self, count: int) -> int:
         return self.events.removed_files_found(count)

@@ -6,7 +6,7 @@ The module's text of `kshare_runtime.memory_store` says which faults of a disk r
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kshare_leader.log import keys
@@ -16,6 +16,10 @@ from support.simulation.loop import HostDied, Incarnation, VirtualLoop
 from support.simulation.network import in_no_host
 
 SLOW_SYNC_PROBABILITY = 0.02
+SECTOR_BYTES, PAGE_BYTES = 512, 4096
+"""What a disk writes as a whole, and the kernel's cache. Simulated batches have some hundred bytes."""
+HOLES_SHARE = 1 / 3
+"""Of the crashes that find unsynced bytes of several sectors or pages."""
 _MARK = MARK.to_bytes(4, "big")
 """How the rows of leaders and coordinators begin that have a checksum."""
 
@@ -40,17 +44,23 @@ class DiskOwner(Protocol):
 class HostDisk(DiskEvents):
     """The conditions of one disk; faults set them.
 
-    `delays` draws how long syncs take; `randomness` is for what happens only with faults.
+    `delays` draws how long syncs take; `randomness` is for what happens only with faults, `of_files` for holes in value
+    files and reads of them from other places.
     """
 
-    def __init__(self, delays: random.Random, randomness: random.Random, host: DiskOwner) -> None:
+    def __init__(
+        self, delays: random.Random, randomness: random.Random, of_files: random.Random, host: DiskOwner
+    ) -> None:
         self._delays = delays
         self._random = randomness
+        self._of_files = of_files
         self._host = host
         self.failing_reads = 0.0
         """The probability that a read of a row fails."""
         self.flipping_reads = 0.0
         """The probability that a read of a row returns one bit that is wrong."""
+        self.misdirected_reads = 0.0
+        """The probability that a read of a value file returns the bytes of another place."""
         self.has_older_rows = False
         """Whether the disk has rows of a version that gave rows of leaders and coordinators no checksum."""
         self.slow_sync_s = 0.0
@@ -59,11 +69,14 @@ class HostDisk(DiskEvents):
         """Whether no sync ends."""
         self.failed_read_count = 0
         self.flipped_count = 0
+        self.misdirected_count = 0
         self.delayed_count = 0
         self.kept_count = 0
         """Begun writes that a crash left."""
         self.lost_count = 0
         """Begun writes that a crash undid."""
+        self.hole_count = 0
+        """Crashes that left a hole in a file before bytes that were kept."""
         self.found_count = 0
         """Writes that were answered as failed, and were found after a crash."""
         self.death_count = 0
@@ -123,10 +136,24 @@ class HostDisk(DiskEvents):
             if not self._has_checksum(family, value):
                 return value
             self.flipped_count += 1
-            if self._host.incarnation is not None:
-                self._host.incarnation.has_read_damage = True
+            self._note_read_damage()
             return with_flipped_bit(value, self._random.randrange(8 * len(value)))
         return value
+
+    def bytes_read(self, data: bytes, files: Callable[[], Sequence[bytes]]) -> bytes:
+        if not data or not self.misdirected_reads or self._of_files.random() >= self.misdirected_reads:
+            return data
+        file = self._of_files.choice([file for file in files() if file])
+        start = self._of_files.randrange(0, len(file), SECTOR_BYTES)
+        found = file[start : start + len(data)].ljust(len(data), b"\x00")
+        if found != data:
+            self.misdirected_count += 1
+            self._note_read_damage()
+        return found
+
+    def _note_read_damage(self) -> None:
+        if self._host.incarnation is not None:
+            self._host.incarnation.has_read_damage = True
 
     def _has_checksum(self, family: str, value: bytes) -> bool:
         """False for a row that an older leader or coordinator left: no code can notice a wrong bit in it."""
@@ -144,10 +171,16 @@ class HostDisk(DiskEvents):
         self.found_count += found
         return found
 
-    def bytes_kept(self, data: bytes) -> bytes:
-        """All of them, some from the first, none, or a block that the file system has and never wrote."""
+    def bytes_kept(self, data: bytes, position: int) -> bytes:
+        """All of them, some from the first, none, a block that the file system has and never wrote, or a later one
+        without an earlier one, because they are written in any order."""
         kept = self._random.choice((0, len(data), self._random.randint(0, len(data))))
-        return bytes(kept) if self._random.random() < 0.25 else data[:kept]
+        left = bytes(kept) if self._random.random() < 0.25 else data[:kept]
+        sizes = [size for size in (SECTOR_BYTES, PAGE_BYTES) if position // size < (position + len(data) - 1) // size]
+        if not sizes or self._of_files.random() >= HOLES_SHARE:
+            return left
+        self.hole_count += 1
+        return with_hole(data, position, self._of_files.choice(sizes), self._of_files)
 
     def removed_files_found(self, count: int) -> int:
         return self._random.randint(0, count)
@@ -203,7 +236,7 @@ class HostDisk(DiskEvents):
 
     def heal(self) -> None:
         """All of it is over, also a power cut that was called off before the host died."""
-        self.failing_reads = self.flipping_reads = self.slow_sync_s = 0.0
+        self.failing_reads = self.flipping_reads = self.misdirected_reads = self.slow_sync_s = 0.0
         self.live_on()
         self.go_on()
         if self._host.disk.holds_syncs:
@@ -214,3 +247,12 @@ def with_flipped_bit(value: bytes, bit: int) -> bytes:
     changed = bytearray(value)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
+
+
+def with_hole(data: bytes, position: int, block_bytes: int, draw: random.Random) -> bytes:
+    """Bytes of a file from `position` on, with zeros in some of its blocks, but not in the last one."""
+    blocks = range(position // block_bytes, (position + len(data) - 1) // block_bytes + 1)
+    first = draw.choice(blocks[:-1])
+    end = draw.randint(first + 1, blocks[-1])
+    start, stop = max(0, first * block_bytes - position), end * block_bytes - position
+    return data[:start] + bytes(stop - start) + data[stop:]

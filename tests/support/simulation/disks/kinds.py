@@ -54,6 +54,17 @@ def _flip_no_bits(disk: HostDisk, fault: Fault) -> None:
     disk.flipping_reads = 0.0
 
 
+@each_host
+def _misdirect_reads(host: SimulatedHost, fault: Fault) -> None:
+    host.disk_conditions.misdirected_reads = fault.strength
+    _read_anew(host, fault)
+
+
+@each_disk
+def _read_in_place(disk: HostDisk, fault: Fault) -> None:
+    disk.misdirected_reads = 0.0
+
+
 @each_disk
 def _be_slow(disk: HostDisk, fault: Fault) -> None:
     disk.slow_sync_s = fault.strength
@@ -147,6 +158,7 @@ die_at_step = each_disk(lambda disk, fault: disk.die_at_step(int(fault.strength)
 
 failed_reads = of_disks(lambda disk: disk.failed_read_count)
 flipped = of_disks(lambda disk: disk.flipped_count)
+misdirected = of_disks(lambda disk: disk.misdirected_count)
 delayed = of_disks(lambda disk: disk.delayed_count)
 deaths = of_disks(lambda disk: disk.death_count)
 begun_writes = of_disks(lambda disk: disk.kept_count + disk.lost_count)
@@ -156,6 +168,8 @@ refused = of_hosts(lambda host: host.disk.refused_count)
 with_disk = one_of("coordinator", "share-coordinator", "leader")
 A_WHILE = about(0.5, 2.5, 5.0)
 READS = (0.02, 0.3, 1.0)
+MISDIRECTED_SHARE = 0.3
+"""Of all seeds. Half of them have value files."""
 
 _ALL_KINDS: tuple[FaultKind, ...] = (
     FaultKind("disk-failure", 3, with_disk, between(0.5, 4.5), _refuse, _refuse_no_more, refused, (2, 10_000)),
@@ -167,6 +181,17 @@ _ALL_KINDS: tuple[FaultKind, ...] = (
     FaultKind("unknown-write", 2, with_disk, A_WHILE, _fail_a_write_and_die, _restart, refused, (0.0, 0.3, 0.8)),
     FaultKind("power-cut", 2, with_disk, A_WHILE, _cut_power_between_syncs, _restart, begun_writes, (0.01, 0.1, 0.5)),
     FaultKind("crash-between-writes", 3, with_disk, A_WHILE, die_at_write, _restart, deaths, (1, 1, 2, 3, 5, 8)),
+    FaultKind(
+        "misdirected-reads",
+        0,
+        one_of("leader"),
+        A_WHILE,
+        _misdirect_reads,
+        _read_in_place,
+        misdirected,
+        READS,
+        seeds_share=MISDIRECTED_SHARE,
+    ),
     FaultKind("disk-lost", 0, one, between(0.5, 8.5), _lose_disk, restart, host_deaths),
     FaultKind("disk-older", 0, one, between(0.5, 8.5), _copy_disk, _put_copy_back, host_deaths),
 )

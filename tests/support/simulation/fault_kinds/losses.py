@@ -5,7 +5,7 @@ of any role (the loss of a disk with data is `disk-lost`). The product asks for 
 "Lost nodes"): other nodes take over. When the fault ends, the operator gives the node up. Its address is no longer
 given to clients, and where it was the only one of its role, a node with another id takes its place.
 
-A seed has at most one loss of each role, which is drawn from a random stream of its own (`seeds.script.draw_losses`).
+A seed has at most one loss of each role, from a random stream of its own (`seeds.script.draw_single_faults`).
 """
 
 from __future__ import annotations

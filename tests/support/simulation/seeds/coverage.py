@@ -72,7 +72,8 @@ SYNC_FAILED = Item(BATCH_FILES, "a sync of a file failed")
 DAMAGED = Item(BATCH_FILES, "a read finds a value damaged")
 LEFT_UNSYNCED = Item(BATCH_FILES, "a crash finds bytes that were not synced")
 REMOVED_IS_BACK = Item(BATCH_FILES, "a crash brings a removed file back")
-OF_BATCH_FILES = (APPENDED, REMOVED, READ_MEANWHILE, SYNC_FAILED, DAMAGED, LEFT_UNSYNCED, REMOVED_IS_BACK)
+HOLE_LEFT = Item(BATCH_FILES, "a crash leaves a hole before bytes that were not synced either")
+OF_BATCH_FILES = (APPENDED, REMOVED, READ_MEANWHILE, SYNC_FAILED, DAMAGED, LEFT_UNSYNCED, HOLE_LEFT, REMOVED_IS_BACK)
 
 
 def record_transition(before: RecordState, event: Event, after: RecordState) -> Item:
@@ -117,6 +118,7 @@ RARE = (
     SYNC_FAILED,
     DAMAGED,
     LEFT_UNSYNCED,
+    HOLE_LEFT,
     *(Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.needs.get("coordinator", 1) > 1),
 )
 """Also faults of etcd, which few clusters have: 300 seeds draw about five of each kind."""

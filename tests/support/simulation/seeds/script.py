@@ -83,12 +83,12 @@ def draw_script(plan: Plan, hosts: Sequence[str]) -> Script:
         kinds_of_fault=fault_kinds_of(plan),
     )
     if plan.fault_count:
-        faults += [*draw_losses(plan, hosts), *draw_faults_of_joined(plan, hosts)]
+        faults += [*draw_single_faults(plan, hosts), *draw_faults_of_joined(plan, hosts)]
         faults.sort(key=lambda fault: (fault.at, fault.name))
     return Script(plan, tuple(faults), draw_work(plan))
 
 
-def draw_losses(plan: Plan, hosts: Sequence[str]) -> Iterator[Fault]:
+def draw_single_faults(plan: Plan, hosts: Sequence[str]) -> Iterator[Fault]:
     """Faults that a seed has once at most, each kind from a random stream of its own."""
     for kind in [kind for kind in fault_kinds_of(plan) if kind.seeds_share]:
         draw = random.Random(f"{plan.seed}/{kind.name}")

@@ -1,15 +1,15 @@
 """Value files in memory, on a MemoryDisk that outlives the store that they belong to.
 
 A sync makes the bytes durable that a file had when it began. A crash leaves of the others what `DiskEvents.bytes_kept`
-says, and of the removed files those that `DiskEvents.removed_files_found` says: a removed name is gone for good with
-the next file of its folder. After a sync that failed, its bytes may never reach the disk: a later sync that succeeds
-says nothing of them.
+says, which may be later bytes without earlier ones. Of the removed files it leaves those that
+`DiskEvents.removed_files_found` says: a removed name is gone for good with the next file of its folder. After a sync
+that failed, its bytes may never reach the disk: a later sync that succeeds says nothing of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -48,7 +48,9 @@ class FaultyDisk(Protocol):
         """StorageFailure."""
         ...
 
-    def bytes_kept(self, data: bytes) -> bytes: ...
+    def bytes_read(self, data: bytes, files: Callable[[], Sequence[bytes]]) -> bytes: ...
+
+    def bytes_kept(self, data: bytes, position: int) -> bytes: ...
 
     def removed_files_found(self, count: int) -> int: ...
 
@@ -98,7 +100,7 @@ class MemoryFile:
 
     def crash(self) -> None:
         """Loses what is not durable, or some of it."""
-        self.data[self.durable :] = self._disk.bytes_kept(bytes(self.data[self.durable :]))
+        self.data[self.durable :] = self._disk.bytes_kept(bytes(self.data[self.durable :]), self.durable)
         self.durable = len(self.data)
 
     def close(self) -> None:
@@ -133,8 +135,9 @@ class MemoryFolder:
         file = self._files.get(prefix, {}).get(name)
         if file is None:
             raise FileNotFoundError(name)
+        found = bytes(file.data[position : position + length])
         try:
-            return self._disk.value_read(name, bytes(file.data[position : position + length]))
+            return self._disk.value_read(name, self._disk.bytes_read(found, self._bytes_of_all))
         except StorageFailure as failure:
             raise MemoryDiskError("Input/output error") from failure
 
@@ -184,6 +187,9 @@ class MemoryFolder:
                 other.data[:] = file.data
                 other.durable = len(file.data)
         return copied
+
+    def _bytes_of_all(self) -> list[bytes]:
+        return [bytes(file.data) for file in self._all_files()]
 
     def _all_files(self) -> list[MemoryFile]:
         return [file for files in self._files.values() for file in files.values()]
