@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import StorageFailure
 from kshare_runtime.ports import KeyValueStore, MendableStore
 
@@ -33,7 +35,8 @@ class StoreMending:
 
     def start(self) -> None:
         if self._store is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(self._store), name="store-mending")
+            work = restarted_after_bugs("the mending of the store", partial(self._run, self._store))
+            self._task = asyncio.get_running_loop().create_task(work, name="store-mending")
 
     async def stop(self) -> None:
         if self._task is not None:

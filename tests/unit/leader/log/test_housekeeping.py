@@ -215,6 +215,45 @@ def test_a_disk_that_fails_is_tried_again() -> None:
     run(test)
 
 
+class ForgetfulClock(StillClock):
+    """A clock that fails unexpectedly as often as a test says."""
+
+    failures = 0
+
+    def now_ms(self) -> int:
+        if self.failures:
+            self.failures -= 1
+            raise KeyError("planted")
+        return super().now_ms()
+
+
+def test_retention_and_compaction_go_on_after_an_unexpected_failure() -> None:
+    async def test() -> None:
+        house = House({"retention.ms": "1000", "internal.segment.bytes": "100"})
+        await house.put((b"k", b"old"), age_ms=2_000)
+        await house.put((b"k", b"new"))
+        clock = ForgetfulClock(house.clock.now_ms())
+        house.housekeeping = LogHousekeeping(
+            logs=house.logs,
+            clock=clock,
+            configs=Configs(
+                BROKER.table, {"log.initial.task.delay.ms": "1000", "log.retention.check.interval.ms": "60000"}
+            ),
+        )
+        clock.failures = 2  # of the first pass of each task
+        await during(house, 1.5)
+        assert clock.failures == 0 and house.values() == [b"old", b"new"]
+        await during(house, 7.5)
+        assert house.values() == [b"new"]
+
+    loop = VirtualLoop()
+    loop.run(test())
+    assert [problem.split(": ")[1] for problem in loop.problems] == [
+        "the compaction of logs failed unexpectedly and begins again in 5 s",
+        "the retention of logs failed unexpectedly and begins again in 5 s",
+    ]
+
+
 def test_nothing_is_removed_while_the_lease_may_be_lost() -> None:
     async def test() -> None:
         house = House({"retention.ms": "1000"})

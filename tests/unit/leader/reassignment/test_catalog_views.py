@@ -17,7 +17,7 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.reassignment.copy_loop import FAILURES_BEFORE_PROBLEM
-from kshare_runtime.memory_store import MemoryDisk, MemoryStore
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from support.leader.log.leader_logs import KEY, NODE_ID, TOPIC, open_logs, topic, view_of
 from support.wire.record_building import build_batch
@@ -99,6 +99,17 @@ def test_reminders_come_and_go_with_the_rows() -> None:
 
 
 # Rows and marks
+
+
+class FailsOnce(DiskEvents):
+    """A bug: the first write raises what no code expects."""
+
+    has_failed = False
+
+    def write_begins(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise KeyError("planted")
 
 
 class Leader:
@@ -221,6 +232,22 @@ def test_a_disk_that_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("kshare_leader.reassignment.partition_reassignments.REMOVAL_RETRY_MS", 10)
     asyncio.run(main())
+
+
+def test_a_removal_that_fails_unexpectedly_is_reported_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        leader = Leader()
+        leader.disk.events = FailsOnce()
+        await leader.sees(view_with(leader=OTHER, placement_epoch=MARK + 1))
+        await asyncio.sleep(0.05)
+        assert not leader.has_row and leader.rows.mark(KEY) is None
+        await leader.moves.stop()
+
+    monkeypatch.setattr("kshare_leader.reassignment.partition_reassignments.REMOVAL_RETRY_MS", 10)
+    asyncio.run(main())
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
 def test_a_move_that_does_not_go_on_is_a_problem() -> None:

@@ -12,11 +12,11 @@ from kshare_rpc.network import CallNotStarted
 from kshare_rpc.reassignment.copy_loop import FAILURES_BEFORE_PROBLEM, CopyLoop, MoveProblem, StepFailure
 
 
-class Ended(Exception):
+class Ended(BaseException):
     """The outcomes of a test are used up."""
 
 
-def played(outcomes: Iterator[bool | StepFailure], loop: CopyLoop) -> list[StepFailure | None]:
+def played(outcomes: Iterator[bool | Exception], loop: CopyLoop) -> list[StepFailure | None]:
     """Runs steps with these outcomes; returns what `before_retry` got."""
     found: list[StepFailure | None] = []
 
@@ -59,6 +59,14 @@ def test_a_copy_that_fails_for_long_has_a_problem_until_a_step_succeeds() -> Non
     assert loop.problem == "partition a-0 cannot be copied: not live"
     played(iter([True]), loop)
     assert loop.problem is None
+
+
+def test_a_step_that_fails_unexpectedly_is_reported_and_retried(caplog: pytest.LogCaptureFixture) -> None:
+    loop = copy_loop()
+    (failure,) = played(iter([KeyError("planted"), True]), loop)
+    assert isinstance(failure, MoveProblem) and "KeyError('planted')" in str(failure)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("partition a-0 cannot be copied: a step failed unexpectedly")
 
 
 def test_a_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

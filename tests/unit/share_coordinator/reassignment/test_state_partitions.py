@@ -39,6 +39,7 @@ from support.share_coordinator.peers import (
     run_peers,
     until,
 )
+from support.simulation.loop import VirtualLoop
 
 MOVED = 0
 MOVING = [partition for partition in range(SHARE_PARTITIONS) if place(partition) == MOVED]
@@ -446,6 +447,33 @@ def test_a_removal_that_the_disk_refuses_is_tried_again() -> None:
         peers.two.disk.fail_next_writes(3)
         peers.give(MOVED, 2, 1)
         await until(lambda: not peers.two.content(MOVED))
+
+    run_peers(test)
+
+
+class FailsOnce(DiskEvents):
+    """A bug: the first write raises what no code expects."""
+
+    has_failed = False
+
+    def write_begins(self) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise KeyError("planted")
+
+
+def test_a_removal_that_fails_unexpectedly_is_reported_and_tried_again() -> None:
+    async def test(peers: Peers) -> None:
+        rows, _ = peers.one.rows.piece(MOVED, b"", 1 << 30)
+        peers.two.rows.write_piece(MOVED, rows, None)
+        peers.two.disk.events = FailsOnce()
+        peers.give(MOVED, 2, 1)
+        await until(lambda: not peers.two.content(MOVED))
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        (problem,) = loop.problems
+        assert "failed unexpectedly: KeyError('planted')" in problem
+        loop.problems.clear()
 
     run_peers(test)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import StorageFailure
 from kshare_rpc.network import CallFailed
 
@@ -51,7 +52,8 @@ class CopyLoop:
         """Ends only by cancellation.
 
         `step` returns True where the next may follow at once, and False to be called again after a pause. It raises
-        MoveProblem, CallFailed or StorageFailure. `before_retry` gets the failure, None after False.
+        MoveProblem, CallFailed or StorageFailure; any other exception is reported as a bug, and the step fails with a
+        MoveProblem. `before_retry` gets the failure, None after False.
         """
         pause_ms = self._first_retry_ms
         while True:
@@ -63,6 +65,9 @@ class CopyLoop:
                     continue
             except (MoveProblem, CallFailed, StorageFailure) as problem:
                 failure = problem
+            except Exception as bug:
+                report_contained_bug(f"{self._what}: a step failed unexpectedly", bug)
+                failure = MoveProblem(f"an unexpected error: {bug!r}")
             await before_retry(failure)
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, RETRY_MAX_MS)

@@ -29,6 +29,7 @@ from kshare_coordinator.metadata.partition_rows import (
 )
 from kshare_coordinator.metadata.port import CATALOG, MetadataListener
 from kshare_coordinator.metadata.problems import Problems
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import StorageFailure
 
 RETRY_INTERVAL_MS = 200
@@ -56,7 +57,7 @@ class CatalogFollower:
         self._is_loaded = False
 
     async def run(self) -> None:
-        """Follows the catalog until cancelled."""
+        """Follows the catalog until cancelled, or until an unexpected error, which remains a problem of the node."""
         while True:
             try:
                 revision = await self.catch_up()
@@ -70,6 +71,10 @@ class CatalogFollower:
             except (EtcdError, StorageFailure) as error:
                 self._problems.note(AREA, f"the catalog cannot be followed: {error}")
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
+            except Exception as bug:
+                report_contained_bug("following the catalog failed with an unexpected error", bug)
+                self._problems.note(AREA, f"the catalog is no longer followed, restart this coordinator: {bug!r}")
+                return
 
     async def catch_up(self) -> int:
         """Reads new entries; returns the revision up to which all are read. StorageFailure, or errors of the port."""

@@ -29,6 +29,7 @@ from kshare_coordinator.metadata.port import (
 )
 from kshare_coordinator.metadata.problems import Problems
 from kshare_coordinator.metadata.session import Limits, Session
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import StorageFailure
 from kshare_runtime.ports import Write
 
@@ -138,7 +139,15 @@ class EtcdMetadataStore:
         await self._etcd.close()
 
     async def _run(self) -> None:
-        """Runs one session after the other until cancelled."""
+        """Runs sessions until cancelled, or until an unexpected error, which remains a problem of the node."""
+        try:
+            await self._run_sessions()
+        except Exception as bug:
+            report_contained_bug("an unexpected error ended the requests for leases", bug)
+            self._problems.note("leases", f"no more leases are requested, restart this coordinator: {bug!r}")
+
+    async def _run_sessions(self) -> None:
+        """Runs one session after the other."""
         while True:
             session = await self._begin_session()
             if session is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.dead_letters.leader_target import LeaderTarget
 from kshare_leader.dead_letters.service import DeadLetters
@@ -209,7 +210,11 @@ class EmbeddedEngine:
         housekeeping = LogHousekeeping(
             logs=self.logs, clock=node.environment.clock, configs=node.configs, report=node.report
         )
-        await asyncio.gather(housekeeping.run(), self._forget_what_is_old(), self._retry_reads())
+        await asyncio.gather(
+            housekeeping.run(),
+            restarted_after_bugs("the removal of expired producers", self._forget_what_is_old),
+            restarted_after_bugs("the repetition of failed reads", self._retry_reads),
+        )
 
     async def _retry_reads(self) -> None:
         while True:

@@ -21,6 +21,7 @@ import asyncio
 from collections.abc import Callable
 
 from kshare_core.configs import Configs
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.compaction import CompactionAborted, LogCompaction, plan_compaction
@@ -52,9 +53,9 @@ class LogHousekeeping:
 
     async def run(self) -> None:
         """Runs both tasks until it is cancelled."""
-        tasks = [self._check_retention()]
+        tasks = [restarted_after_bugs("the retention of logs", self._check_retention)]
         if self._cleaner_enabled:
-            tasks.append(self._clean())
+            tasks.append(restarted_after_bugs("the compaction of logs", self._clean))
         await asyncio.gather(*tasks)
 
     async def _check_retention(self) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.reassignment.receiver import PartitionReceiver
@@ -149,7 +150,11 @@ class PartitionReassignments:
                 try:
                     if not self._settle(key):
                         continue
-                except StorageFailure as failure:
+                except Exception as failure:
+                    if not isinstance(failure, StorageFailure):
+                        report_contained_bug(
+                            f"the removal of rows of partition {_name(key)} failed unexpectedly", failure
+                        )
                     log.warning("the rows of partition %s cannot be removed, retrying later: %s", _name(key), failure)
                     self._removal_is_due = True
                     await asyncio.sleep(REMOVAL_RETRY_MS / 1000)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.metrics import LeaderMetrics, Progress
@@ -66,7 +67,8 @@ class StoredProgress:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="stored-progress")
+        work = restarted_after_bugs("the refresh of stored progress", self._run)
+        self._task = asyncio.get_running_loop().create_task(work, name="stored-progress")
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from kshare_core.contained_bugs import report_contained_bug
+from kshare_core.contained_bugs import report_contained_bug, restarted_after_bugs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.upstream.problems import Problems
 from kshare_leader.upstream.unreadable_batches import UnreadableBatches
@@ -209,7 +209,8 @@ class LogFetcher:
         self._wanted.set()
 
     def start(self) -> None:
-        self._dispatch = asyncio.get_running_loop().create_task(self._run(), name="upstream-fetches")
+        work = restarted_after_bugs("the dispatch of fetches", self._run)
+        self._dispatch = asyncio.get_running_loop().create_task(work, name="upstream-fetches")
 
     async def stop(self) -> None:
         tasks = [self._dispatch, *self._lanes.values(), *self._examinations.values(), *self._lookups.values()]

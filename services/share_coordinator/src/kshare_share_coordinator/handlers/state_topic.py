@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS
@@ -54,7 +55,8 @@ class StateTopicService:
 
     def start(self) -> None:
         """Starts removing old tombstones."""
-        self._pruner = asyncio.get_running_loop().create_task(self._prune_for_ever(), name="prune-state-topic")
+        work = restarted_after_bugs("the removal of old tombstones", self._prune_for_ever)
+        self._pruner = asyncio.get_running_loop().create_task(work, name="prune-state-topic")
 
     async def stop(self) -> None:
         if self._pruner is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 
 SYNC_INTERVAL_MS = 1_000
@@ -21,7 +22,8 @@ class ConfirmedSync:
 
     def start(self) -> None:
         if self._store.maintained is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="sync-confirmed")
+            work = restarted_after_bugs("the sync of the note of confirmed writes", self._run)
+            self._task = asyncio.get_running_loop().create_task(work, name="sync-confirmed")
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_runtime.checksummed_rows import CorruptRow
@@ -70,7 +71,8 @@ class StateWalk:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="walk-states")
+        work = restarted_after_bugs("the pass over all rows", self._run)
+        self._task = asyncio.get_running_loop().create_task(work, name="walk-states")
 
     async def stop(self) -> None:
         if self._task is not None:

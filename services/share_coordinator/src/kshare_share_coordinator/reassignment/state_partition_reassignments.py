@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import SharePartitionKey
 from kshare_rpc.catalog import CatalogView
@@ -166,7 +167,11 @@ class StatePartitionReassignments:
         try:
             found = self._rows.state_partitions()
             done = [await self._remove(number) for number in found if self._is_foreign(number)]
-        except StorageFailure as failure:
+        except Exception as failure:
+            if not isinstance(failure, StorageFailure):
+                report_contained_bug(
+                    "the removal of rows of other nodes' state partitions failed unexpectedly", failure
+                )
             log.warning("the search for rows of other nodes' state partitions failed, retrying later: %s", failure)
             return False
         return all(done)

@@ -402,7 +402,9 @@ class StatePartition:
             if deletable is not None and await self._is_marked(deletable):
                 length.start_offset = await self._log.log.delete_before(deletable)
             self._pruning_problem = None
-        except (KafkaError, StorageFailure, *UNREACHABLE) as problem:
+        except Exception as problem:
+            if not isinstance(problem, (KafkaError, StorageFailure, *UNREACHABLE)):
+                report_contained_bug("the upkeep of a state log failed with an unexpected error", problem)
             text = f"the log of state partition {self.number} cannot be shortened: {problem}"
             if self._pruning_problem is None:
                 log.warning("%s", text)

@@ -22,6 +22,7 @@ from kshare_coordinator.metadata.problems import Problems
 from kshare_coordinator.metadata.upstream.failures import RETRY_INTERVAL_MS, UPSTREAM_FAILURES
 from kshare_coordinator.metadata.upstream.records import append_bytes, append_records, snapshot_records
 from kshare_coordinator.metadata.upstream.rows import LogRows
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.leases import held_s
 from kshare_runtime.ports import Write
@@ -214,6 +215,10 @@ class Session:
                 self._unclaimed = str(problem)
             except StorageFailure as failure:
                 self.lose(f"the metadata log cannot be read: {failure}")
+                return
+            except Exception as bug:
+                report_contained_bug("an unexpected error ended the ownership of the metadata", bug)
+                self.lose(f"{bug!r}")
                 return
 
     async def _step(self) -> None:

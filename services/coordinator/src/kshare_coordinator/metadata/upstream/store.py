@@ -34,6 +34,7 @@ from kshare_coordinator.metadata.upstream.session import (
 )
 from kshare_coordinator.metadata.upstream.tail import LogLost, LogTail
 from kshare_coordinator.metadata.upstream.topic import ensure_topic, log_partition, members_partition
+from kshare_core.contained_bugs import report_contained_bug, restarted_after_bugs
 from kshare_core.errors import StorageFailure
 from kshare_runtime.ports import Write
 from kshare_upstream.fenced_log.claim import Claim
@@ -119,9 +120,12 @@ class UpstreamMetadataStore:
         except BaseException:
             await self._upstream.close()
             raise
-        self._begin(self._members.listen(), "coordinators in the existing cluster")
-        self._begin(self._members.say(), "address in the existing cluster")
-        self._begin(self._run(), "metadata in the existing cluster")
+        listening = restarted_after_bugs("reading the other coordinators' addresses", self._members.listen)
+        self._begin(listening, "coordinators in the existing cluster")
+        saying = restarted_after_bugs("writing this coordinator's address", self._members.say)
+        self._begin(saying, "address in the existing cluster")
+        owning = restarted_after_bugs("the ownership of the metadata", self._run)
+        self._begin(owning, "metadata in the existing cluster")
 
     async def _first_load(self) -> None:
         loop = asyncio.get_running_loop()
@@ -207,6 +211,11 @@ class UpstreamMetadataStore:
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
             except UPSTREAM_FAILURES as error:
                 self._problems.note(AREA, f"the metadata in the existing cluster cannot be read: {error}")
+                await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
+            except Exception as bug:
+                report_contained_bug("reading the metadata failed with an unexpected error", bug)
+                self._problems.note(CATALOG_AREA, f"the metadata cannot be read: {bug!r}")
+                self._tail = None
                 await asyncio.sleep(RETRY_INTERVAL_MS / 1000)
             else:
                 if session is not None:
