@@ -221,6 +221,7 @@ class SimulatedHost:
             return
         self.fabric.note(f"{incarnation} stops")
         incarnation.is_stopping = True
+        self.fabric.loop.note_ended_tasks(incarnation)
         task = self.fabric.loop.task_in(incarnation, node.stop(STOP_GRACE_MS), f"{self.name}:stop")
         try:
             await asyncio.wait([task], timeout=STOP_LIMIT_S)

@@ -13,17 +13,20 @@ import contextvars
 import gc
 import heapq
 import math
+import re
 import sys
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
+from support.simulation.ended_tasks import EndedTasks, watched_gathers
+
 T = TypeVar("T")
 
 CANCELLED_TIMERS_KEPT = 200
-ROLE_CODE = "/services/"
-"""In the path of every file of a role."""
+ROLE_CODE = re.compile("/services/|/libs/core/")
+"""In the path of every file of a role, and of the wrapper of their background tasks."""
 
 
 class MonotonicClock:
@@ -179,6 +182,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Whether any incarnation has run; unit tests of a role's parts have none."""
         self.problems: list[str] = []
         """Exceptions that nobody caught; each is a bug in the code that ran."""
+        self._tasks = EndedTasks(HostDied)
         self.set_exception_handler(self._note_exception)
 
     @staticmethod
@@ -238,8 +242,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         collecting = gc.isenabled()
         gc.disable()  # the moment of a collection is not the seed's
         try:
-            return self.run_until_complete(main)
+            with watched_gathers(self._note_problem):
+                return self.run_until_complete(main)
         finally:
+            self.note_ended_tasks()
             self._discard()
             if collecting:
                 gc.enable()
@@ -257,11 +263,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, *, name: object = None, context: Any = None) -> asyncio.Task[Any]:
         """Work of a role that belongs to no incarnation would outlive its host, so it is a problem."""
         code = getattr(coro, "cr_code", None)
-        if self._has_hosts and code is not None and ROLE_CODE in code.co_filename:
-            incarnation = current_incarnation.get() if context is None else context.get(current_incarnation)
-            if incarnation is None:
-                self.problems.append(f"at {self._now:.3f} s: {coro.__qualname__} runs on no host")
-        return super().create_task(coro, name=name, context=context)
+        incarnation = current_incarnation.get() if context is None else context.get(current_incarnation)
+        if self._has_hosts and incarnation is None and code is not None and ROLE_CODE.search(code.co_filename):
+            self._note_problem(f"{coro.__qualname__} runs on no host")
+        task = super().create_task(coro, name=name, context=context)
+        self._tasks.add(task, incarnation)
+        return task
+
+    def note_ended_tasks(self, incarnation: Incarnation | None = None) -> None:
+        """Notes the exceptions of tasks that no code has looked at: of this life, or of all."""
+        for text in self._tasks.unseen(self._ready, incarnation):
+            self._note_problem(text)
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str = "", port: int = 0, **options: object
@@ -339,7 +351,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         error = context.get("exception")
         if isinstance(error, HostDied):
             return
-        self.problems.append(f"at {self._now:.3f} s: {context['message']}: {error!r}")
+        self._note_problem(f"{context['message']}: {error!r}")
+
+    def _note_problem(self, text: str) -> None:
+        self.problems.append(f"at {self._now:.3f} s: {text}")
 
     def _discard(self) -> None:
         """Ends every task without letting its code do anything that could be seen."""

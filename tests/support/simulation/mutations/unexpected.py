@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from google.protobuf.message import Message
 
 from kshare_core.errors import StorageFailure
+from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import Handler, Payload
-from support.simulation.mutations.mutation import at_role
+from support.simulation.mutations.mutation import Patch, at_role, planted
 from support.simulation.mutations.planted_bug import PlantedBug
 
 
@@ -38,6 +41,29 @@ def _log_an_error(handler: Handler) -> Handler:
     return changed
 
 
+Retain = Callable[..., Awaitable[None]]
+Run = Callable[[LogHousekeeping], Awaitable[None]]
+
+
+def _fail_in_the_background(retain: Retain) -> Retain:
+    """Each pass of the retention ends by an exception."""
+
+    async def changed(housekeeping: LogHousekeeping, *, compacted: bool | None) -> None:
+        raise KeyError("planted")
+
+    return changed
+
+
+def _end_silently(run: Run) -> Run:
+    """The leader's task of retention and compaction ends, and the leader goes on without it."""
+
+    async def changed(housekeeping: LogHousekeeping) -> None:
+        await asyncio.sleep(5)
+        raise KeyError("planted")
+
+    return changed
+
+
 PLANTED = (
     PlantedBug(
         name="an exception is taken for a failing disk",
@@ -48,6 +74,18 @@ PLANTED = (
     PlantedBug(
         name="an unexpected error is only logged",
         mutation=at_role("leader", SHARE_FETCH, _log_an_error),
+        rules=("a bug came to light",),
+        seed=1,
+    ),
+    PlantedBug(
+        name="the retention of a leader fails each time",
+        mutation=planted(Patch(LogHousekeeping, "retain_all", _fail_in_the_background)),
+        rules=("a bug came to light",),
+        seed=1,
+    ),
+    PlantedBug(
+        name="a background task of a leader ends by an exception that no code looks at",
+        mutation=planted(Patch(LogHousekeeping, "run", _end_silently)),
         rules=("a bug came to light",),
         seed=1,
     ),
