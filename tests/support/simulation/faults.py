@@ -145,6 +145,8 @@ class FaultInjector:
         self._first_hosts = frozenset(cluster.hosts)
         self.met_by_joined = 0
         """How many faults of hosts that joined have acted."""
+        self.blocked_links: dict[Fault, list[tuple[str, str]]] = {}
+        """Links that are unblocked at the end of a fault: hosts that have joined since are not among them."""
 
     def start(self, faults: Sequence[Fault]) -> None:
         loop = self.cluster.loop

@@ -30,12 +30,13 @@ def _links(injector: FaultInjector, fault: Fault) -> Links:
 
 
 async def _block(injector: FaultInjector, fault: Fault) -> None:
-    for source, target in _links(injector, fault):
+    links = injector.blocked_links[fault] = _links(injector, fault)
+    for source, target in links:
         injector.cluster.fabric.block(source, target)
 
 
 async def _unblock(injector: FaultInjector, fault: Fault) -> None:
-    for source, target in _links(injector, fault):
+    for source, target in injector.blocked_links.pop(fault):
         injector.cluster.fabric.unblock(source, target)
 
 
