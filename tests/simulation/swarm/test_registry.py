@@ -62,7 +62,12 @@ def test_seeds_differ_in_what_they_have(engine: str) -> None:
     everything = [plan for plan in plans if not plan.features_off and not plan.fault_kinds_off]
     assert everything
     whole = everything[0]
-    drawn = replace(DRAW_PLAN[engine](whole.seed), often=whole.often, batch_spread_s=whole.batch_spread_s)
+    drawn = replace(
+        DRAW_PLAN[engine](whole.seed),
+        often=whole.often,
+        batch_spread_s=whole.batch_spread_s,
+        loses_power_at_end=whole.loses_power_at_end,
+    )
     assert whole == drawn
     assert {plan.often for plan in plans} == {"", *BEHAVIOURS}
     assert {plan.batch_spread_s for plan in plans} == ({*BATCH_SPREADS_S} if engine == EMBEDDED else {0.0})

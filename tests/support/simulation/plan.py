@@ -70,6 +70,8 @@ class Plan:
     """How long after each other an idempotent producer sends batches that are under way together, at most."""
     activities: tuple[str, ...] = ()
     """Which of ACTIVITIES and LATER_ACTIVITIES there are beside producers and members."""
+    loses_power_at_end: bool = False
+    """Whether all hosts lose their power at once when everything is delivered; with the embedded engine."""
 
     def has(self, feature: str) -> bool:
         return feature not in self.features_off
@@ -88,6 +90,7 @@ class Plan:
             f"also {', '.join(self.activities) or 'nothing'}; often {self.often or 'nothing'}; "
             f"batches {self.batch_spread_s} s apart{', in files' * shape.has_batch_files}; "
             f"{self.fault_count} faults in {self.fault_seconds:.0f} s; "
+            f"{'the power fails at the end; ' * self.loses_power_at_end}"
             f"without the features {', '.join(self.features_off) or 'none'}; "
             f"without the faults {', '.join(self.fault_kinds_off) or 'none'}"
         )

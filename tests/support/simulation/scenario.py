@@ -1,8 +1,9 @@
 """One seed from start to end: a cluster, its clients, faults, peace, and the account.
 
 A plan is drawn from the seed. While producers and members work, faults come and go; then they stop, and within
-`DRAIN_LIMIT_S` of virtual time every record of every group must have come to its end. The logs are read again through
-a gateway, and the checker compares all of it.
+`DRAIN_LIMIT_S` of virtual time every record of every group must have come to its end. In many seeds all hosts are
+started anew then, and everything is drained again. The logs are read again through a gateway, and the checker compares
+all of it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ from support.simulation.seeds.script import NO_TRANSACTION, Batch, Script, draw_
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, members_behaviour
 
 TOPIC = "orders"
+LAST_TOPIC = "created-last"
+"""Confirmed a moment before all hosts lose their power."""
 TIME_LIMIT_S = 1_200.0
 STEP_LIMIT = 600_000
 DRAIN_LIMIT_S = 300.0
@@ -240,9 +243,7 @@ class SeedRun:
         self._become_peaceful()
         await asyncio.wait_for(producing, DRAIN_LIMIT_S)
         account.late = await self._drain(metadata, account)
-        if self._is_kafka:
-            await self._start_all_anew()
-            account.late.extend(await self._drain(metadata, account))
+        account.late.extend(await self._drain_anew(metadata, account))
         account.late.extend(await self._sick_nodes())
         account.late.extend(await self.activities.finished())
         for member in self._all_members():
@@ -387,14 +388,41 @@ class SeedRun:
             for (group, index), state in waiting.items()
         ]
 
-    async def _start_all_anew(self) -> None:
-        """Every process of kshare dies at once, and others begin with nothing: the existing cluster has it all."""
+    async def _drain_anew(self, metadata: TopicMetadata, account: Account) -> list[Violation]:
+        """The drain after a new start of all hosts, in seeds that have it; what is late then."""
+        if self._is_kafka:
+            await self._start_all_anew(self.random)
+            return await self._drain(metadata, account)
+        if not self.plan.loses_power_at_end or account.late:
+            return []
+        # A node that is sick would be cured by the new start.
+        return await self._sick_nodes() or await self._lose_all_power(metadata, account)
+
+    async def _start_all_anew(self, draw: random.Random) -> None:
+        """Every process of kshare dies at once, and all are started again.
+
+        With the kafka engine they begin with nothing: the existing cluster has it all. With the embedded engine their
+        disks have lost what was not synced.
+        """
         hosts = [host for name, host in self.cluster.hosts.items() if name not in self.cluster.broker_hosts]
         for host in hosts:
             host.crash()
-        await asyncio.sleep(self.random.random())
+        await asyncio.sleep(draw.random())
         for host in hosts:
             host.start()
+
+    async def _lose_all_power(self, metadata: TopicMetadata, account: Account) -> list[Violation]:
+        """A topic and a record of each partition are confirmed a moment before; all that is confirmed must be there."""
+        admin = self._log_admin()
+        await admin.create_topic(LAST_TOPIC, 1)
+        producer = Producer(self.cluster.log_client("last-producer"), TOPIC)
+        batches = {index: [(0.0, (f"last-{index}",))] for index in range(self.plan.partitions)}
+        await asyncio.wait_for(producer.run_at(batches), DRAIN_LIMIT_S)
+        await self._start_all_anew(random.Random(f"{self.plan.seed}/power loss"))
+        late = await self._drain(metadata, account)
+        if not late and await admin.partition_count(LAST_TOPIC) != 1:
+            late.append(Violation("confirmed, and gone after a power loss", f"topic {LAST_TOPIC}"))
+        return late
 
     async def _sick_nodes(self) -> list[Violation]:
         """After all faults and the drain every node runs, and reports no problem; one that does is given some time."""

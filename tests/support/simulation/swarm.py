@@ -141,6 +141,8 @@ BATCH_SPREADS_S = (0.0, 0.0, 0.05, 0.5)
 
 Not so on the kafka engine: a broker that has just become the leader takes any sequence of a new producer.
 """
+POWER_LOSS_SHARE = 1 / 3
+"""How many seeds of the embedded engine lose the power of all hosts after the drain, and are drained again."""
 BATCH_FILES_SHARE = 0.5
 """How many seeds have batches in files beside the leaders' stores; the others have them as rows."""
 OFTEN = 5
@@ -185,7 +187,9 @@ def draw_swarm_plan(seed: int, engine: str) -> Plan:
     features_off = tuple(feature.name for feature in without)
     if engine == EMBEDDED:
         has_files = random.Random(f"{seed}/batch files").random() < BATCH_FILES_SHARE
-        plan = replace(plan, shape=replace(plan.shape, has_batch_files=has_files))
+        loses_power = random.Random(f"{seed}/power loss at the end").random() < POWER_LOSS_SHARE
+        shape = replace(plan.shape, has_batch_files=has_files)
+        plan = replace(plan, shape=shape, loses_power_at_end=loses_power)
     return replace(
         plan,
         often=_draw_often(seed, features_off),

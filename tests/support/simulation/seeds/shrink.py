@@ -1,8 +1,9 @@
 """Makes the script of a failing seed small: drops what it can while the same rule still breaks (delta debugging).
 
-In turn: faults (half of them, quarters, single ones), features, members, groups and partitions, batches, and the time
-after the last fault. A shorter script is another history, because every message after the change takes another time;
-so each candidate is tried with a few seeds. Rounds go on until one drops nothing, or the time is over.
+In turn: faults (half of them, quarters, single ones), features, the power loss at the end, members, groups and
+partitions, batches, and the time after the last fault. A shorter script is another history, because every message after
+the change takes another time; so each candidate is tried with a few seeds. Rounds go on until one drops nothing, or the
+time is over.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Shrinker:
 
     def _numbers(self, script: Script) -> Script:
         best = script
-        for change in (_fewer_members, _fewer_partitions):
+        for change in (_without_power_loss, _fewer_members, _fewer_partitions):
             while (smaller := change(best)) is not None:
                 found = self._breaks(smaller)
                 if found is None:
@@ -146,6 +147,12 @@ def fitted(script: Script) -> Script:
     producers += [f"t{number + 1}" for number in range(script.plan.transactional_producers)]
     work = tuple(batch for batch in script.work if batch.producer in producers)
     return replace(script, faults=faults, work=work, plan=replace(script.plan, fault_count=len(faults)))
+
+
+def _without_power_loss(script: Script) -> Script | None:
+    if not script.plan.loses_power_at_end:
+        return None
+    return replace(script, plan=replace(script.plan, loses_power_at_end=False))
 
 
 def _fewer_members(script: Script) -> Script | None:
