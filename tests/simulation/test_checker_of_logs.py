@@ -14,6 +14,7 @@ from support.simulation.history import (
     AcknowledgeArrived,
     AcknowledgeSent,
     Acquired,
+    DeletionAsked,
     Delivered,
     EndArrived,
     Event,
@@ -55,7 +56,7 @@ def delivered(
     return [
         Acquired(time - 0.001, sent_at, "g1", "m1", 0, run, count),
         Delivered(time, sent_at, "g1", "m1", "gateway-1", 0, run, count, (value,)),
-        AcknowledgeArrived(time + 0.15, number, "", "g1", "m1", "", 0, (run,), 0),
+        AcknowledgeArrived(time + 0.15, number, "", "g1", "m1", "", 0, (run,), (kind,), 0),
         AcknowledgeSent(time + 0.1, number, "g1", "m1", 0, run, kind),
         AcknowledgeAnswered(time + 0.2, number, 0),
     ]
@@ -246,10 +247,12 @@ def test_dead_letters_are_what_was_given_up(
 
 def test_a_late_acceptance_of_a_deleted_record_says_nothing() -> None:
     late = [*EXHAUSTED[:-2], AcknowledgeSent(9.0, 1, "g1", "m1", 0, (0, 0), ACCEPT), AcknowledgeAnswered(9.1, 1, 0)]
-    assert not rules_broken(produced("a"), late, log=[], start=1, letters=[LETTER])
-    assert rules_broken(produced("a"), late, log=[A], letters=[LETTER]) == {
-        "a dead letter of a record that was not given up"
-    }
+    deletion = DeletionAsked(8.0, 0, 1)
+    assert not rules_broken(produced("a"), late, [deletion], log=[], start=1, letters=[LETTER])
+    rule = "a dead letter of a record that was not given up"
+    assert rules_broken(produced("a"), late, log=[A], letters=[LETTER]) == {rule}
+    after_it = deletion._replace(sent_at=9.2)
+    assert rules_broken(produced("a"), late, [after_it], log=[], start=1, letters=[LETTER]) == {rule}
 
 
 def test_a_deleted_record_may_have_a_dead_letter_or_none() -> None:

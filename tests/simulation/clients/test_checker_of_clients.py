@@ -59,7 +59,7 @@ def test_a_delivery_that_a_client_shows_late_is_none_after_the_confirmation() ->
 
 def test_two_confirmed_accepts_are_found_however_late_the_first_delivery_was_shown() -> None:
     late = [delivered(5.0, 1), *acknowledged(5.1, 2, ACCEPT)]
-    assert "accepted twice" in broken(delivered(1.0, 2), *acknowledged(1.1, 1, ACCEPT), *late)
+    assert "ended twice" in broken(delivered(1.0, 2), *acknowledged(1.1, 1, ACCEPT), *late)
 
 
 def test_a_record_that_nobody_accepted_is_skipped() -> None:

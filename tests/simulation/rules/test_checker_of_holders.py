@@ -11,6 +11,7 @@ from support.simulation.history import (
     AcknowledgeArrived,
     AcknowledgeEnded,
     Acquired,
+    DeletionAsked,
     Event,
     FaultEvent,
     GatewaysSeen,
@@ -30,6 +31,7 @@ LOCK_S = 10.0
 LEADER = "leader-1#1"
 GATEWAY = "1 a"
 AVAILABLE, ACKNOWLEDGED = 0, 2
+ACCEPT, RELEASE, REJECT = 1, 2, 3
 INVALID_RECORD_STATE, NOT_LEADER, STORAGE_ERROR, COORDINATOR_NOT_AVAILABLE = 121, 6, 56, 15
 
 
@@ -59,11 +61,18 @@ def acquired(
 
 
 def acknowledged(
-    time: float, member: str = "m1", *, code: int = 0, fetch: int = 1, offset: int = 5, leader: str = LEADER
+    time: float,
+    member: str = "m1",
+    *,
+    kind: int = RELEASE,
+    code: int = 0,
+    fetch: int = 1,
+    offset: int = 5,
+    leader: str = LEADER,
 ) -> list[Event]:
     call = int(time * 1000)
     return [
-        AcknowledgeArrived(time, call, leader, "g1", member, GATEWAY, 0, ((offset, offset),), fetch),
+        AcknowledgeArrived(time, call, leader, "g1", member, GATEWAY, 0, ((offset, offset),), (kind,), fetch),
         AcknowledgeEnded(time + 0.01, call, leader, "g1", 0, code),
     ]
 
@@ -72,15 +81,22 @@ def released(time: float, member: str = "m1", *, last: int = 0, lost: Sequence[i
     return SessionReleased(time, LEADER, "g1", member, GATEWAY, (), last, tuple(lost))
 
 
-def evidence_of(events: Sequence[Event]) -> Evidence:
+def evidence_of(events: Sequence[Event], log_start: int = 0) -> Evidence:
     history = History()
     for event in sorted(events, key=lambda event: event.time):
         history.add(event)
-    return Evidence(history, Expectations(groups=["g1"], logs={0: []}, delivery_count_limit=5, lock_duration_s=LOCK_S))
+    expected = Expectations(
+        groups=["g1"],
+        logs={0: []},
+        delivery_count_limit=5,
+        lock_duration_s=LOCK_S,
+        log_starts={0: log_start},
+    )
+    return Evidence(history, expected)
 
 
-def rules_broken(*events: Event) -> set[str]:
-    return {violation.rule for violation in HolderRules(evidence_of(events)).violations()}
+def rules_broken(*events: Event, log_start: int = 0) -> set[str]:
+    return {violation.rule for violation in HolderRules(evidence_of(events, log_start)).violations()}
 
 
 FIRST = acquired(1.0, 1.1)
@@ -93,6 +109,10 @@ SECOND = acquired(2.0, 2.1, "m2", count=2, fetch=2)
         ([], False),
         ([FaultEvent(1.5, "crash", ("gateway-1",), ""), FaultEvent(1.5, "cut", ("leader-1", "gateway-1"), "")], False),
         (acknowledged(1.5), True),
+        # An end is no cause to give a record to someone else, whether it took effect or not.
+        (acknowledged(1.5, kind=ACCEPT), False),
+        (acknowledged(1.5, kind=REJECT), False),
+        (acknowledged(1.5, kind=ACCEPT)[:1], False),
         (acknowledged(1.5, code=INVALID_RECORD_STATE), False),
         (acknowledged(1.5, code=STORAGE_ERROR), False),
         (acknowledged(1.5, fetch=0), False),
@@ -243,6 +263,63 @@ def test_a_lock_ends_on_the_leaders_clock_of_whole_milliseconds(ended_at: float,
     assert ("acknowledgement refused without a reason" in found) == broken
 
 
+# What was confirmed as ended
+
+
+def ended(arrived_at: float, confirmed_at: float, *, kind: int = ACCEPT, code: int = 0, fetch: int = 1) -> list[Event]:
+    arrived, answer = acknowledged(arrived_at, kind=kind, code=code, fetch=fetch)
+    assert isinstance(answer, AcknowledgeEnded)
+    return [arrived, answer._replace(time=confirmed_at)]
+
+
+WAITED = acquired(1.2, 5.1, "m2", count=2, fetch=2)
+"""By a fetch that waited at the leader since before the acknowledgement arrived."""
+
+
+@pytest.mark.parametrize(
+    ("end", "again", "allowed"),
+    [
+        (ended(5.0, 5.05), WAITED, False),
+        (ended(5.0, 5.05, kind=REJECT), WAITED, False),
+        (ended(5.0, 5.2), WAITED, False),  # acquired and answered before the end was confirmed
+        (ended(5.0, 5.05, kind=RELEASE), WAITED, True),
+        (ended(5.0, 5.05, code=INVALID_RECORD_STATE), WAITED, True),
+        (ended(5.0, 5.05, code=COORDINATOR_NOT_AVAILABLE), WAITED, True),
+        (ended(5.0, 5.05), acquired(20.0, 20.1, "m2", count=2, fetch=2), False),  # also when its lock has run out
+        (ended(5.0, 5.05), acquired(0.8, 5.1, "m0", count=1, fetch=0), True),  # the answer of an earlier delivery
+    ],
+)
+def test_no_acquisition_follows_a_confirmed_end(end: list[Event], again: Event, allowed: bool) -> None:
+    found = rules_broken(loaded(0.5), FIRST, *end, again)
+    assert ("acquired after its confirmed end" not in found) == allowed
+
+
+@pytest.mark.parametrize(
+    ("read", "count", "allowed"),
+    [
+        (loaded(6.1, leader="leader-2#1", epoch=2, arrived_at=6.0), 2, False),
+        (loaded(6.1, arrived_at=6.0), 2, False),
+        (loaded(6.1, leader="leader-2#1", epoch=2, arrived_at=4.0), 2, True),  # read before it was stored
+        (loaded(6.1, leader="leader-2#1", epoch=2, arrived_at=6.0), 1, True),  # another rule's: the count is lost
+        (loaded(6.1, leader="leader-2#1", epoch=2, arrived_at=6.0)._replace(state_epoch=2), 2, True),
+    ],
+)
+def test_no_acquisition_follows_a_confirmed_end_in_a_later_tenure(read: StateLoaded, count: int, allowed: bool) -> None:
+    again = acquired(6.5, 6.6, "m2", count=count, fetch=2, leader=read.leader)
+    found = rules_broken(loaded(0.5), FIRST, *ended(5.0, 5.05), read, again)
+    assert ("acquired after its confirmed end" not in found) == allowed
+
+
+def test_an_acknowledgement_of_a_deleted_record_ends_nothing() -> None:
+    """It arrives when another member has the record and it is deleted: it is confirmed, whatever it says."""
+    again = acquired(11.2, 11.3, "m2", count=2, fetch=2)
+    events = [loaded(0.5), FIRST, again, DeletionAsked(11.4, 0, 6), *ended(10.9, 11.5)]
+    assert not rules_broken(*events, log_start=6)
+    assert "acquired after its confirmed end" in rules_broken(*events)
+    fetched_later = acquired(12.0, 12.1, "m3", count=3, fetch=3)
+    assert "acquired after its confirmed end" in rules_broken(*events, fetched_later, log_start=6)
+
+
 # What was confirmed is stored
 
 
@@ -332,7 +409,7 @@ def test_a_write_of_an_older_leader_epoch_is_refused_once_a_newer_one_was_answer
 def renewed(time: float, member: str = "m1", *, code: int = 0, fetch: int = 1) -> list[Event]:
     call = int(time * 1000)
     return [
-        AcknowledgeArrived(time, call, LEADER, "g1", member, GATEWAY, 0, (), fetch, ((5, 5),)),
+        AcknowledgeArrived(time, call, LEADER, "g1", member, GATEWAY, 0, (), (), fetch, ((5, 5),)),
         AcknowledgeEnded(time + 0.01, call, LEADER, "g1", 0, code),
     ]
 

@@ -64,7 +64,7 @@ class Checker:
             forgeries_are_refused(evidence),
             dead_letters_are_what_was_given_up(evidence),
             committed_offsets_survive(evidence),
-            self._accepted_once(),
+            self._ended_once(),
             self._delivered_is_acquired(),
             HolderRules(evidence).violations(),
             nobody_serves_without_a_lease(evidence),
@@ -122,22 +122,22 @@ class Checker:
                     yield self._evidence.violation("delivered without being acquired", key, describe(event))
                     break
 
-    def _accepted_once(self) -> Iterator[Violation]:
-        """No record has two confirmed ACCEPTs in a group: the second one's sender worked on it for nothing.
+    def _ended_once(self) -> Iterator[Violation]:
+        """No record has two confirmed ends (ACCEPT, REJECT) in a group: one of its senders was told a lie.
 
         Of a record that was deleted, an acknowledgement is taken and does nothing. What counts is when it was answered:
         it may have waited in a gateway since long before the deletion.
         """
         for key, all_sent in self._evidence.sent.items():
-            accepts = [one for one in all_sent if one.event.type == AcknowledgeType.ACCEPT and one.confirmed]
             by_record: dict[str, list[Sent]] = defaultdict(list)
-            for one in accepts:
-                by_record[self._value(key, one)].append(one)
+            for one in all_sent:
+                if one.event.type in ENDS and one.confirmed:
+                    by_record[self._value(key, one)].append(one)
             for value, found in by_record.items():
                 same = sorted(found, key=attrgetter("ended_at"))
                 if len(same) > 1 and not self._evidence.may_be_deleted(key, same[1].ended_at):
                     text = f"{value!r}: {describe(same[0].event)} and {describe(same[1].event)}"
-                    yield self._evidence.violation("accepted twice", key, text)
+                    yield self._evidence.violation("ended twice", key, text)
 
     def _value(self, key: RecordKey, sent: Sent) -> str:
         """The record that the sender meant: the newest that it was given at the offset."""

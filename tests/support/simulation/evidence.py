@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
@@ -25,6 +26,7 @@ from support.simulation.history import (
 )
 from support.simulation.kafka_clients.protocol import ReadRecord
 from support.simulation.loop import MonotonicClock
+from support.simulation.retention import Retention
 
 EXCERPT_LINES = 60
 
@@ -97,8 +99,8 @@ class Expectations:
     """What the faults touched, and when."""
     committed_groups: Sequence[str] = ()
     """The groups with share.isolation.level=read_committed."""
-    retains_little: bool = False
-    """Whether the log may drop records at any time; else only DeleteRecords does."""
+    retention_bytes: int = -1
+    """retention.bytes of the topic; -1: only DeleteRecords deletes records."""
     deletion_delay_s: float = 0.0
     """How long after a DeleteRecords its records may still be acquired: leaders with logs elsewhere hear of it late."""
     member_names: Mapping[str, str] = field(default_factory=dict)
@@ -203,13 +205,24 @@ class Evidence:
         return offset < self.expected.log_starts.get(partition, 0)
 
     def may_be_deleted(self, key: RecordKey, time: float) -> bool:
-        """Whether the log may have dropped the record by then: it had at the end, and something deleted it before."""
+        """Whether the log may have dropped the record by then: it had at the end, and something can have deleted it.
+
+        That is a DeleteRecords that was sent, or retention, when enough bytes had been produced behind the record.
+        """
         if not self.is_deleted(key.partition, key.offset):
             return False
-        return self.expected.retains_little or any(
+        is_asked = any(
             event.sent_at <= time and event.partition == key.partition and event.offset > key.offset
             for event in self._deletions
         )
+        if is_asked or self.expected.retention_bytes < 0:
+            return is_asked
+        log_end = self.expected.log_ends[key.partition]
+        return self._retention.can_have_deleted(key.partition, key.offset, time, log_end)
+
+    @cached_property
+    def _retention(self) -> Retention:
+        return Retention(self.events, self.expected.logs, self.expected.retention_bytes)
 
     def highest_count(self, key: RecordKey) -> int:
         """The highest delivery count with which the record was acquired; 0 where it never was."""

@@ -223,6 +223,8 @@ class AcknowledgeArrived(NamedTuple):
     gateway: str
     partition: int
     runs: tuple[Run, ...]
+    types: tuple[int, ...]
+    """The acknowledge type of each of `runs`."""
     delivered_fetch_number: int
     renewed: tuple[Run, ...] = ()
     """Offsets whose locks are to be renewed; they are not among `runs`."""

@@ -31,6 +31,9 @@ KAFKA_ACTIVITIES = (SCALING, FORGERIES, STALLS, ADMINISTRATION, UPGRADES, UPGRAD
 LATER_SHARE = 0.7
 """How many seeds of the embedded engine draw one of LATER_ACTIVITIES."""
 
+RETENTION_BYTES = 8_000
+"""retention.bytes of the topic where little is retained."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -120,7 +123,7 @@ class Plan:
         configs = {"min.insync.replicas": str(self.replicas - 1)} if self.replicas > 1 else {}
         if not self.retains_little:
             return configs
-        return {**configs, "retention.bytes": "8000", "internal.segment.bytes": "1500"}
+        return {**configs, "retention.bytes": str(RETENTION_BYTES), "internal.segment.bytes": "1500"}
 
     @property
     def replicas(self) -> int:

@@ -34,7 +34,7 @@ from support.simulation.kafka_clients.transactional_producer import Transactiona
 from support.simulation.loop import Deadlock, Incarnation, LimitReached, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedNetwork
-from support.simulation.plan import STALLS, Plan, dead_letter_topic
+from support.simulation.plan import RETENTION_BYTES, STALLS, Plan, dead_letter_topic
 from support.simulation.rules.batch_files import batches_are_there
 from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
@@ -172,7 +172,7 @@ class SeedRun:
                 log_ends=account.log_ends,
                 log_markers=account.log_markers,
                 earlier_logs=account.earlier_logs,
-                retains_little=plan.retains_little,
+                retention_bytes=RETENTION_BYTES if plan.retains_little else -1,
                 deletion_delay_s=DELETION_DELAY_S if self._is_kafka else 0.0,
                 member_names=self._member_names,
                 clocks=self.cluster.clocks(),

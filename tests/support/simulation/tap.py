@@ -48,6 +48,7 @@ from support.simulation.history import (
     LeaseRenewed,
     LogHandedOver,
     PartitionTaken,
+    Run,
     SessionReleased,
     StateLoaded,
     StateOwnersSeen,
@@ -65,7 +66,6 @@ WITH_LEASES = ("leader", "share-coordinator")
 """Roles that serve only while their leases last."""
 
 Batches = tuple[tuple[int, int, int, int], ...]
-_RENEW = bytes([AcknowledgeType.RENEW])
 
 
 def _batches(partition: Any) -> Batches:
@@ -76,17 +76,16 @@ def _batches(partition: Any) -> Batches:
     )
 
 
-def _acknowledged_runs(partition: Any, *, is_renewal: bool) -> tuple[tuple[int, int], ...]:
-    """The offsets whose locks are to be renewed, or those of which something else was acknowledged."""
-    runs: list[tuple[int, int]] = []
+def _acknowledgements(partition: Any) -> list[tuple[Run, int]]:
+    """Runs of offsets with their acknowledge types, in the order of the request."""
+    found: list[tuple[Run, int]] = []
     for batch in partition.acknowledgement_batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
-        if len(set(types)) <= 1:
-            parts = [(first, last, types[:1])]
+        if len(set(types)) == 1:
+            found.append(((first, last), types[0]))
         else:
-            parts = [(first + index, first + index, types[index : index + 1]) for index in range(len(types))]
-        runs.extend((start, end) for start, end, kind in parts if (kind == _RENEW) == is_renewal)
-    return tuple(runs)
+            found.extend(((first + index, first + index), kind) for index, kind in enumerate(types))
+    return found
 
 
 def _gateway(owner: Any) -> str:
@@ -336,9 +335,10 @@ class ClusterTap:
     def _acknowledge_arrived(self, call: SimulatedCall, request: Any) -> None:
         owner = request.owner
         for partition in request.partitions:
-            runs = _acknowledged_runs(partition, is_renewal=False)
-            renewed = _acknowledged_runs(partition, is_renewal=True)
-            if runs or renewed:
+            found = _acknowledgements(partition)
+            ended = [(run, kind) for run, kind in found if kind != AcknowledgeType.RENEW]
+            renewed = tuple(run for run, kind in found if kind == AcknowledgeType.RENEW)
+            if found:
                 self._add(
                     AcknowledgeArrived(
                         self._loop.now_s,
@@ -348,7 +348,8 @@ class ClusterTap:
                         owner.member_id,
                         _gateway(owner),
                         partition.partition,
-                        runs,
+                        tuple(run for run, _ in ended),
+                        tuple(kind for _, kind in ended),
                         request.delivered_fetch_number,
                         renewed,
                     )

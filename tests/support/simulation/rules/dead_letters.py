@@ -42,9 +42,13 @@ def _were_given_up(evidence: Evidence, group: str, letters: Sequence[DeadLetter]
         key, sent = letter.key, evidence.sent[letter.key]
         rejected = any(one.event.type == AcknowledgeType.REJECT and one.may_have_effect for one in sent)
         exhausted = evidence.highest_count(key) >= evidence.expected.delivery_count_limit
-        accepted = any(one.event.type == AcknowledgeType.ACCEPT and one.confirmed for one in sent)
-        if evidence.is_deleted(key.partition, key.offset):
-            accepted = False  # an acknowledgement of what is gone is taken and does nothing
+        accepted = any(
+            one.event.type == AcknowledgeType.ACCEPT
+            and one.confirmed
+            # An acknowledgement of what is gone is taken and does nothing.
+            and not evidence.may_be_deleted(key, one.ended_at)
+            for one in sent
+        )
         if key.group != group or accepted or not (rejected or exhausted):
             yield evidence.violation("a dead letter of a record that was not given up", key, f"in {group}'s: {letter}")
         value = values.get((key.partition, key.offset))

@@ -6,7 +6,7 @@ somebody else only for a cause that it knows too:
 
 - the lock ran out: by the leader's clock, the lock duration has passed since the fetch that acquired the record
   arrived, and since the newest renewal that was confirmed;
-- an acknowledgement of the record by its holder arrived, and was not refused;
+- a RELEASE of the record by its holder arrived, and was not refused;
 - the holder's session was released, or its gateway is gone from the catalog that the leader got;
 - the answer of the fetch was lost, and the gateway gave it back (then the delivery does not count).
 
@@ -15,7 +15,9 @@ where a write's outcome is unknown, the partition moves, or an administrator rep
 leader needs a higher leader epoch, and the former one acquires nothing from then on. Counts go on from what was stored.
 
 An acknowledgement that is confirmed came from the holder: it was given the record, nobody was given it afterwards, and
-its lock had not run out.
+its lock had not run out. An ACCEPT or REJECT that is confirmed ends the record: no acquisition has a higher delivery
+count than the one that it ended, in the same tenure or in one that reads the state afterwards. An acknowledgement of a
+record that the log has dropped is confirmed and ends nothing.
 
 No rule is ever off: a fault is no cause by itself, only what it makes known to the leader.
 """
@@ -28,8 +30,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
-from kshare_core.states import RecordState
-from support.simulation.evidence import NOT_APPLIED, Evidence, RecordKey, Violation
+from kshare_core.states import AcknowledgeType, RecordState
+from support.simulation.evidence import ENDS, NEVER, NOT_APPLIED, Evidence, RecordKey, Violation
 from support.simulation.history import (
     AcknowledgeArrived,
     AcknowledgeEnded,
@@ -67,6 +69,7 @@ class _Acknowledged(NamedTuple):
     call: int
     gateway: str
     delivered_fetch_number: int
+    type: int
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ class _Tenure:
     leader: str
     leader_epoch: int
     loaded_at: float
+    state_epoch: int = -1
     start_offset: int = 0
     asked_at: float = -1.0
     """When the leader sent the read that it begins with."""
@@ -86,6 +90,24 @@ class _Tenure:
     holds: dict[int, list[_Hold]] = field(default_factory=lambda: defaultdict(list))
     causes: list[float] = field(default_factory=list)
     """When the leader got a reason to give the share-partition up without ending each hold."""
+
+
+class _End(NamedTuple):
+    """A confirmed ACCEPT or REJECT of one record."""
+
+    tenure: _Tenure
+    arrived: AcknowledgeArrived
+    confirmed_at: float
+    count: float
+    """The delivery count of the acquisition that it ended; infinite where the log may have dropped the record before,
+    so that it ended nothing."""
+
+    def forbids(self, tenure: _Tenure, hold: _Hold) -> bool:
+        """Whether the acquisition contradicts it, by what the leader of this tenure knew."""
+        if tenure is self.tenure:
+            return hold.event.delivery_count > self.count or hold.acquired_from > self.confirmed_at
+        is_read = self.confirmed_at <= tenure.asked_at and tenure.state_epoch == self.tenure.state_epoch
+        return is_read and hold.event.delivery_count > self.count
 
 
 class HolderRules:
@@ -100,6 +122,7 @@ class HolderRules:
         """By leader, member and record."""
         self._renewed: dict[tuple[str, str, RecordKey], list[_Acknowledged]] = defaultdict(list)
         """Likewise: what was to be renewed."""
+        self._ends: dict[RecordKey, list[_End]] = defaultdict(list)
         self._confirmed: dict[tuple[int, int], float] = {}
         """When calls and partitions were answered without an error."""
         self._refused: dict[tuple[int, int], None] = {}
@@ -130,10 +153,11 @@ class HolderRules:
         """Notes what a leader got to know."""
         if isinstance(event, AcknowledgeArrived):
             self._arrived[event.call, event.partition] = event
-            one = _Acknowledged(event.time, event.call, event.gateway, event.delivered_fetch_number)
-            for runs, found in ((event.runs, self._acknowledged), (event.renewed, self._renewed)):
-                for key in _keys(event, runs):
-                    found[event.leader, event.member, key].append(one)
+            for run, kind in zip(event.runs, event.types, strict=True):
+                for key in _keys(event, (run,)):
+                    self._acknowledged[event.leader, event.member, key].append(_acknowledged(event, kind))
+            for key in _keys(event, event.renewed):
+                self._renewed[event.leader, event.member, key].append(_acknowledged(event, AcknowledgeType.RENEW))
         elif isinstance(event, SessionReleased):
             self._releases[event.leader, event.group, event.member].append(event)
         elif isinstance(event, GatewaysSeen):
@@ -166,7 +190,9 @@ class HolderRules:
             yield Violation("two leaders", f"{text}{newest.leader} has {newest.leader_epoch}", [describe(event)])
         if before is not None and before.leader_epoch == event.leader_epoch and not before.causes:
             yield from self._forgotten_holds(place, before, event)
-        tenure = _Tenure(event.leader, event.leader_epoch, event.time, event.start_offset, event.sent_at)
+        tenure = _Tenure(
+            event.leader, event.leader_epoch, event.time, event.state_epoch, event.start_offset, event.sent_at
+        )
         for first, last, state, count in event.batches:
             for offset in range(first, last + 1):
                 tenure.counts[offset] = count
@@ -205,6 +231,8 @@ class HolderRules:
                 text = f"its end was stored when {tenure.leader} loaded it at {tenure.loaded_at:.4f}: {describe(event)}"
                 yield self._evidence.violation("delivered after its end was stored", key, text)
             yield from self._against_others(key, tenure, hold)
+            for end in self._ends[key]:
+                yield from self._against_end(key, end, tenure, hold)
             tenure.holds[offset].append(hold)
 
     def _against_others(self, key: RecordKey, tenure: _Tenure, hold: _Hold) -> Iterator[Violation]:
@@ -222,9 +250,14 @@ class HolderRules:
                     text = f"{count} twice: {describe(other.event)} and {describe(hold.event)}"
                     yield self._evidence.violation("delivery count does not grow", key, text)
                 continue
-            if not self._has_ended(key, first, second.event.time):
+            if not self._has_ended(key, first, second.event.time, is_free=True):
                 text = f"held twice: {describe(first.event)} and {describe(second.event)}"
                 yield self._evidence.violation("two holders", key, text)
+
+    def _against_end(self, key: RecordKey, end: _End, tenure: _Tenure, hold: _Hold) -> Iterator[Violation]:
+        if end.forbids(tenure, hold):
+            text = f"{describe(end.arrived)} was confirmed at {end.confirmed_at:.4f}: {describe(hold.event)}"
+            yield self._evidence.violation("acquired after its confirmed end", key, text)
 
     def _gaps(self) -> Iterator[Violation]:
         """Where a leader is the newest until the end, every delivery that it counted was answered to somebody."""
@@ -239,8 +272,13 @@ class HolderRules:
 
     # Causes
 
-    def _has_ended(self, key: RecordKey, hold: _Hold, until: float, *, but_for_call: int = -1) -> bool:
-        """Whether the leader had a cause, at the latest at `until`, to take the record from its holder."""
+    def _has_ended(
+        self, key: RecordKey, hold: _Hold, until: float, *, but_for_call: int = -1, is_free: bool = False
+    ) -> bool:
+        """Whether the leader had a cause, at the latest at `until`, to take the record from its holder.
+
+        `is_free`: a cause to give it to someone else, which an ACCEPT or REJECT is not, with whatever outcome.
+        """
         event, shown_ms = hold.event, self._evidence.expected.shown_ms
         locked_at = hold.acquired_from
         for one in self._renewed[event.leader, event.member, key]:
@@ -252,7 +290,8 @@ class HolderRules:
             return True
         for one in self._acknowledged[event.leader, event.member, key]:
             is_refused = (one.call, key.partition) in self._refused or one.call == but_for_call
-            if self._is_of(one, hold) and not is_refused and one.time <= until:
+            is_cause = not is_refused and not (is_free and one.type in ENDS)
+            if self._is_of(one, hold) and is_cause and one.time <= until:
                 return True
         return self._session_ended(key, hold, until) or self._gateway_is_gone(hold, until)
 
@@ -303,7 +342,8 @@ class HolderRules:
         if tenure is not None and event.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
             tenure.causes.append(event.time)  # also of a write that could not be sent at all, for want of an owner
         if event.error_code == ErrorCode.NONE and arrived is not None and tenure is not None:
-            yield from self._by_another_than_the_holder(tenure, arrived)
+            yield from self._by_another_than_the_holder(tenure, arrived, event.time)
+            yield from self._ended(tenure, arrived, event.time)
         if event.error_code != ErrorCode.INVALID_RECORD_STATE or arrived is None or tenure is None:
             return
         is_given_up = tenure.loaded_at > arrived.time or any(time <= event.time for time in tenure.causes)
@@ -323,7 +363,9 @@ class HolderRules:
             for hold in tenure.holds.get(key.offset, ())
         )
 
-    def _by_another_than_the_holder(self, tenure: _Tenure, arrived: AcknowledgeArrived) -> Iterator[Violation]:
+    def _by_another_than_the_holder(
+        self, tenure: _Tenure, arrived: AcknowledgeArrived, confirmed_at: float
+    ) -> Iterator[Violation]:
         """What the log has dropped is ignored in an acknowledgement; who held it does not matter any more."""
         if tenure.loaded_at > arrived.time:
             return
@@ -332,17 +374,31 @@ class HolderRules:
             mine = [hold for hold in holds if self._may_be_held_by(key, hold, arrived)]
             newest = max((hold.event.time for hold in mine), default=-1.0)
             taken = any(newest < hold.acquired_from and hold.event.time < arrived.time for hold in holds)
-            if (taken or not mine) and not self._evidence.may_be_deleted(key, arrived.time):
+            if (taken or not mine) and not self._evidence.may_be_deleted(key, confirmed_at):
                 text = (
                     f"{describe(arrived)} was confirmed; the record was acquired by {[h.event.member for h in holds]}"
                 )
                 yield self._evidence.violation("acknowledged without holding it", key, text)
                 return
 
+    def _ended(self, tenure: _Tenure, arrived: AcknowledgeArrived, confirmed_at: float) -> Iterator[Violation]:
+        """Notes the records that a confirmed acknowledgement ended; no acquisition of the tenure contradicts it."""
+        if tenure.loaded_at > arrived.time:
+            return
+        for run, kind in zip(arrived.runs, arrived.types, strict=True):
+            for key in _keys(arrived, (run,)) if kind in ENDS else ():
+                holds = tenure.holds.get(key.offset, ())
+                mine = [hold.event.delivery_count for hold in holds if self._may_be_held_by(key, hold, arrived)]
+                is_gone = not mine or self._evidence.may_be_deleted(key, confirmed_at)
+                end = _End(tenure, arrived, confirmed_at, NEVER if is_gone else max(mine))
+                self._ends[key].append(end)
+                for hold in holds:
+                    yield from self._against_end(key, end, tenure, hold)
+
     def _may_be_held_by(self, key: RecordKey, hold: _Hold, arrived: AcknowledgeArrived) -> bool:
         """Whether the sender was given the record by this acquisition, and its lock may still last."""
         event = hold.event
-        one = _Acknowledged(arrived.time, arrived.call, arrived.gateway, arrived.delivered_fetch_number)
+        one = _acknowledged(arrived, 0)
         if event.member != arrived.member or not self._is_of(one, hold):
             return False
         locked_until = event.time
@@ -353,6 +409,10 @@ class HolderRules:
                 )
         shown_ms = self._evidence.expected.shown_ms
         return shown_ms(event.leader, arrived.time) - shown_ms(event.leader, locked_until) <= self._lock_ms
+
+
+def _acknowledged(event: AcknowledgeArrived, kind: int) -> _Acknowledged:
+    return _Acknowledged(event.time, event.call, event.gateway, event.delivered_fetch_number, kind)
 
 
 def _keys(event: AcknowledgeArrived, runs: Sequence[Run]) -> Iterator[RecordKey]:
