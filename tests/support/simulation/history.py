@@ -474,9 +474,13 @@ class History:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.fault_names: dict[str, None] = {}
+        """Of all FaultEvents so far."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)
+        if isinstance(event, FaultEvent):
+            self.fault_names[event.name] = None
 
     def digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)

@@ -167,7 +167,7 @@ class SimulatedHost:
         try:
             await self.node.start()
         except StorageFailure as failure:
-            if not is_expected(failure, incarnation):
+            if not is_expected(failure, incarnation, self.fabric.history):
                 self.fabric.bugs.append(f"{incarnation} cannot start, and its disk did not fail: {failure!r}")
             self._give_up(failure)
             return

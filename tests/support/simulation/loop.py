@@ -67,6 +67,10 @@ class MonotonicClock:
         self._showed_s, self._changed_at_s, self.rate = self.read(true_s), true_s, rate
 
 
+DamagedRows = dict[tuple[str, bytes], None]
+"""Families and keys."""
+
+
 class Incarnation:
     """One life of a host: from a start to the crash that ends it. `clock`: its machine's; None shows the true time."""
 
@@ -80,14 +84,21 @@ class Incarnation:
         """Whether it was asked to stop in order, and closes its stores."""
         self.stores_remotely = False
         """Whether what it stores is on other hosts, so that writes fail with the network."""
-        self.has_read_damage = False
-        """Whether a read has returned wrong bits."""
+        self.damaged_rows: DamagedRows = {}
+        """The rows of which a read has returned wrong bits."""
+        self.has_misdirected_reads = False
+        """Whether a read of a value file has returned the bytes of another place."""
         self.before_step: Callable[[], None] | None = None
         """Called before each of its steps; it may end this life, and the step then does not run."""
         self.deferred: list[asyncio.Handle] = []
         """Steps that wait for `resume`, and all steps of a dead incarnation: none of it is collected, and so run."""
         self.context = contextvars.copy_context()
         self.context.run(current_incarnation.set, self)
+
+    @property
+    def has_read_damage(self) -> bool:
+        """Whether a read of its disk has returned wrong bytes."""
+        return bool(self.damaged_rows) or self.has_misdirected_reads
 
     @property
     def stopped(self) -> bool:

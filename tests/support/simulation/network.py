@@ -409,7 +409,7 @@ class SimulatedCall:
         except Exception as error:
             if fabric.loop.is_closed():
                 raise  # the simulation is over, and this coroutine is only unwound
-            if not is_expected(error, self.executor):
+            if not is_expected(error, self.executor, fabric.history):
                 fabric.bugs.append(f"at {fabric.loop.now_s:.3f} s {self.target_host} {self.method.path}: {error!r}")
             self._fail_later(CallFailed(f"{self.method.path}: {error!r}"))
             return

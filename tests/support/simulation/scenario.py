@@ -144,7 +144,7 @@ class SeedRun:
         account = Account()
         try:
             with (
-                watched_logs(self._note_bug, self.cluster.has_disk_failed),
+                watched_logs(self._note_bug, self.cluster.history, self.cluster.has_disk_failed),
                 watched_owners() as self.confirmations,
                 watched_machines(self.coverage),
                 self._mutation.patched(),

@@ -136,7 +136,8 @@ class HostDisk(DiskEvents):
             if not self._has_checksum(family, value):
                 return value
             self.flipped_count += 1
-            self._note_read_damage()
+            if self._host.incarnation is not None:
+                self._host.incarnation.damaged_rows[family, key] = None
             return with_flipped_bit(value, self._random.randrange(8 * len(value)))
         return value
 
@@ -148,12 +149,9 @@ class HostDisk(DiskEvents):
         found = file[start : start + len(data)].ljust(len(data), b"\x00")
         if found != data:
             self.misdirected_count += 1
-            self._note_read_damage()
+            if self._host.incarnation is not None:
+                self._host.incarnation.has_misdirected_reads = True
         return found
-
-    def _note_read_damage(self) -> None:
-        if self._host.incarnation is not None:
-            self._host.incarnation.has_read_damage = True
 
     def _has_checksum(self, family: str, value: bytes) -> bool:
         """False for a row that an older leader or coordinator left: no code can notice a wrong bit in it."""
