@@ -13,7 +13,7 @@ from kshare_core.states import RecordState
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.machine.transitions import Event
 from support.simulation import __main__ as command
-from support.simulation.cluster import EMBEDDED, ENGINES, KAFKA
+from support.simulation.cluster import EMBEDDED, ENGINES, KAFKA, LOST_DISKS
 from support.simulation.plan import draw_plan
 from support.simulation.scenario import SeedRun
 from support.simulation.seeds.coverage import (
@@ -68,6 +68,9 @@ def test_an_engine_has_only_what_it_can_meet() -> None:
     assert Item(FAULTS, "disk-failure") not in of_kafka
     assert not [item for item in of_kafka if item.table == TRANSACTIONS], "transactions are the brokers'"
     assert Item(FAULTS, "stale-owner") not in declared([EMBEDDED])
+    assert Item(FAULTS, "disk-lost") not in declared(ENGINES)
+    assert declared([LOST_DISKS]) == [Item(FAULTS, "disk-lost"), Item(FAULTS, "disk-older")]
+    assert set(declared([*ENGINES, LOST_DISKS])) == {*declared(ENGINES), *declared([LOST_DISKS])}
 
 
 def test_fresh_seeds_follow_from_date_and_commit() -> None:
@@ -76,7 +79,8 @@ def test_fresh_seeds_follow_from_date_and_commit() -> None:
     assert len({first, first_seed("2026-11-27", "0e5112d6"), first_seed("2026-11-26", "0e5112d7")}) == 3
     jobs = fresh_jobs(first, 300)
     assert sorted(seed for _, seed in jobs) == list(range(first, first + 300))
-    assert [engine for engine, _ in jobs].count(KAFKA) == 100
+    counts = Counter(variant for variant, _ in jobs)
+    assert (counts[KAFKA], counts[EMBEDDED], counts[LOST_DISKS]) == (100, 190, 10)
 
 
 def test_the_command_says_how_to_run_the_same_seeds_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from support.simulation.cluster import EMBEDDED, ENGINES
+from support.simulation.cluster import EMBEDDED, LOST_DISKS, VARIANTS
 from support.simulation.mutations.catalogue import BY_NAME
-from support.simulation.runner import Result, be_quiet, run_seeds
-from support.simulation.scenario import Outcome, SeedRun, run_seed
+from support.simulation.runner import Result, be_quiet, run_as, run_seeds
+from support.simulation.scenario import SeedRun
 from support.simulation.seeds import fresh
 from support.simulation.seeds.coverage import Counts, not_met, table
 from support.simulation.seeds.script import write_script
@@ -37,7 +37,7 @@ def _replay(seed: int, engine: str, *, trace: bool) -> bool:
         logging.basicConfig(level=logging.INFO, format="            %(name)s: %(message)s", stream=sys.stdout)
     else:
         be_quiet()
-    outcome: Outcome = run_seed(seed, engine=engine)
+    outcome = run_as(engine, seed)
     if trace:
         print("\n".join(outcome.history.lines()))
     print(outcome.report())
@@ -135,13 +135,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2, help="how many at once (default 2)")
     parser.add_argument("--seed", type=int, help="only this one, in this process")
     parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
-    parser.add_argument("--engine", choices=ENGINES, default=EMBEDDED, help="the engine (default embedded)")
+    parser.add_argument("--engine", choices=VARIANTS, default=EMBEDDED, help="the engine (default embedded)")
     parser.add_argument(
         "--shrink", action="store_true", help="with --seed: print a small script that fails the same way"
     )
     parser.add_argument("--mutation", default="", help="with --shrink: a planted bug (mutations.catalogue)")
     parser.add_argument("--seconds", type=float, default=120.0, help="of --shrink, at most (default 120)")
     options = parser.parse_args(arguments)
+    if options.shrink and options.engine == LOST_DISKS:
+        parser.error("a seed of lost disks has no script: its producers send until they are answered")
     if options.shrink and options.seed is not None:
         return int(_shrink(options.seed, options.engine, options.mutation, options.seconds))
     if options.seed is not None:

@@ -54,6 +54,10 @@ JOIN_POLL_S = 1.0
 
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway")
 ENGINES = EMBEDDED, KAFKA = "embedded", "kafka"
+LOST_DISKS = "lost-disks"
+"""The embedded engine with leaders whose disks are lost or older (`lost_logs`)."""
+VARIANTS = (*ENGINES, LOST_DISKS)
+"""As what a seed is run."""
 KAFKA_CONFIGS = {"kshare.engine": KAFKA, "kshare.metadata.store": KAFKA}
 
 

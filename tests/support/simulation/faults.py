@@ -138,8 +138,8 @@ class FaultInjector:
         self._drained: dict[str, None] = {}
         self.drain_count = 0
         """How often the coordinator took a drain."""
-        self.disk_copies: dict[str, DiskCopy] = {}
-        """What is put back at the end of a fault, by host."""
+        self.disk_copies: dict[tuple[str, float], DiskCopy] = {}
+        """What is put back at the end of a fault, by host and begin of the fault."""
         self.unfinished: dict[str, Callable[[], Awaitable[None]]] = {}
         """What has to follow a fault also where the fault is called off, by host."""
         self._first_hosts = frozenset(cluster.hosts)

@@ -1,21 +1,36 @@
-"""Runs in which logs lose records that were confirmed: rules know records by their values (`rules.log_losses`)."""
+"""Runs in which logs lose records that were confirmed: rules know records by their values (`rules.log_losses`).
+
+`draw_lost_log_run` makes one of a swarm's seed: with its cluster, its members and its faults, and with leaders whose
+disks are lost or older meanwhile. Producers are plain, and there are no activities: rules know no commits,
+transactions and dead letters of records that are not there any more.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from itertools import islice
 
+from support.simulation.cluster import EMBEDDED
 from support.simulation.connections import ConnectionLost
+from support.simulation.disks.kinds import DISK_KINDS
 from support.simulation.evidence import Evidence, Expectations, Violation
+from support.simulation.faults import Fault
 from support.simulation.kafka_clients.session import ClusterClient
-from support.simulation.plan import Plan
+from support.simulation.mutations import Mutation
+from support.simulation.plan import STALLS, Plan
 from support.simulation.rules.log_losses import confirmed_ends_stay, records_of_the_log_end_as_themselves
 from support.simulation.scenario import TOPIC, SeedRun
 from support.simulation.scripted import produce_to
+from support.simulation.seeds.script import draw_script
+from support.simulation.swarm import draw_swarm_plan
 
 RECORDS_PER_PARTITION = 150
 FAULT_SECONDS = 30.0
+LOSSES = {kind.name: kind for kind in DISK_KINDS if kind.name in ("disk-lost", "disk-older")}
+COUNTS = (1, 1, 2, 3)
+"""Of losses in a seed."""
 
 
 class LostLogRun(SeedRun):
@@ -62,3 +77,21 @@ def lost_log_plan(plan: Plan) -> Plan:
         fault_seconds=FAULT_SECONDS,
         fault_count=0,
     )
+
+
+def draw_lost_log_run(seed: int, mutation: Mutation | None = None) -> LostLogRun:
+    """The seed of the embedded engine, with leaders whose disks are lost or older; these have a stream of their own."""
+    plan = draw_swarm_plan(seed, EMBEDDED)
+    activities = tuple(activity for activity in plan.activities if activity == STALLS)
+    plan = replace(lost_log_plan(plan), fault_count=plan.fault_count, activities=activities)
+    draw = random.Random(f"{seed}/lost disks")
+    hosts = plan.shape.host_names()
+    leaders = [host for host in hosts if host.startswith("leader")]
+    losses = [_draw_loss(draw, leaders) for _ in range(draw.choice(COUNTS))]
+    faults = sorted([*draw_script(plan, hosts).faults, *losses], key=lambda fault: (fault.at, fault.name))
+    return LostLogRun(plan, mutation, faults=faults)
+
+
+def _draw_loss(draw: random.Random, leaders: list[str]) -> Fault:
+    """While records are there, and while there is time for more of them."""
+    return LOSSES[draw.choice(list(LOSSES))].draw(draw, leaders, FAULT_SECONDS * draw.uniform(0.1, 0.7))

@@ -10,12 +10,15 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from support.simulation.scenario import run_seed
+from support.simulation.cluster import LOST_DISKS
+from support.simulation.lost_logs import draw_lost_log_run
+from support.simulation.scenario import Outcome, run_seed
 from support.simulation.seeds.coverage import Counts
 
 
 class Result(NamedTuple):
     engine: str
+    """One of `cluster.VARIANTS`."""
     seed: int
     failed: bool
     report: str
@@ -25,10 +28,15 @@ class Result(NamedTuple):
     coverage: Counts
 
 
+def run_as(variant: str, seed: int) -> Outcome:
+    """The seed as one of `cluster.VARIANTS`."""
+    return draw_lost_log_run(seed).run() if variant == LOST_DISKS else run_seed(seed, engine=variant)
+
+
 def _run(job: tuple[str, int]) -> Result:
     engine, seed = job
     started = time.process_time()
-    outcome = run_seed(seed, engine=engine)
+    outcome = run_as(engine, seed)
     spent = time.process_time() - started
     report = outcome.report() if outcome.failed else ""
     return Result(engine, seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps, outcome.coverage)

@@ -1,6 +1,6 @@
 """The kinds of fault of disks, and of hosts that die while they write. `host_disk.HostDisk` carries them out.
 
-Two are not drawn, but chosen by tests whose rules know records by their values (`rules.log_losses`): `disk-lost` (the
+Two are not drawn with the others, but only where the rules know records by their values (`lost_logs`): `disk-lost` (the
 host dies, and comes back with an empty disk) and `disk-older` (its disk is copied at the begin, and at the end it dies
 and comes back with the copy).
 """
@@ -139,13 +139,13 @@ def _lose_disk(host: SimulatedHost, fault: Fault) -> None:
 
 async def _copy_disk(injector: FaultInjector, fault: Fault) -> None:
     for host in injector.hosts(fault):
-        injector.disk_copies[host.name] = host.disk.copy()
+        injector.disk_copies[host.name, fault.at] = host.disk.copy()
 
 
 async def _put_copy_back(injector: FaultInjector, fault: Fault) -> None:
     for host in injector.hosts(fault):
         host.crash()
-        host.disk.put_back(injector.disk_copies.pop(host.name))
+        host.disk.put_back(injector.disk_copies.pop((host.name, fault.at)))
         host.start()
 
 

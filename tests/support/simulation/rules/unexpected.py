@@ -2,9 +2,10 @@
 
 A StorageFailure is expected where a `MemoryDiskFailure` or `MemoryDiskError` is in its chain of causes: the disk really
 refused that very read or write; where a row or a batch is damaged, and the disk really returned wrong bits of that row,
-or has returned bytes of another place of a value file; and in a host that is stopping, whose stores are being closed. A host without a disk stores in an existing cluster or in
-etcd: there a StorageFailure is expected once a fault can have made a call fail (`can_fail_calls`), and so is
-NOT_COORDINATOR, from one that lost its metadata a moment ago. The same is true of a move that a leader gives up.
+or the bytes of another place of a value file; and in a host that is stopping, whose stores are being closed. A host
+without a disk stores in an existing cluster or in etcd: there a StorageFailure is expected once a fault can have made a
+call fail (`can_fail_calls`), and so is NOT_COORDINATOR, from one that lost its metadata a moment ago. The same is true
+of a move that a leader gives up.
 Everything else that a node logs as an error is a bug, and fails the run.
 """
 

@@ -35,7 +35,7 @@ from kshare_leader.machine.transitions import (
 from kshare_runtime.large_values.files import DamagedValue, Pointer, ValueFiles
 from kshare_runtime.large_values.memory import MemoryFile, MemoryFolder
 from kshare_runtime.large_values.store import ValueFileStore
-from support.simulation.cluster import EMBEDDED, ENGINES
+from support.simulation.cluster import EMBEDDED, ENGINES, LOST_DISKS
 from support.simulation.swarm import FAULT_KINDS
 
 ENOUGH_SEEDS = 300
@@ -148,9 +148,13 @@ def _transaction_transitions() -> Iterator[Item]:
 
 
 def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
-    """What seeds of these engines meet, in the order in which it is printed."""
+    """What seeds of these engines, or with lost disks, meet, in the order in which it is printed."""
     chosen = set(engines)
+    lost = [Item(FAULTS, name) for name in ("disk-lost", "disk-older") if LOST_DISKS in chosen]
+    if not chosen & set(ENGINES):
+        return lost
     items = [Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.is_drawn and chosen & set(kind.engines)]
+    items += lost
     items += _record_transitions()
     items += _refused_acknowledgements()
     if EMBEDDED in chosen:  # with the kafka engine, transactions are the brokers'

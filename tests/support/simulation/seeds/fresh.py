@@ -11,14 +11,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.simulation.cluster import EMBEDDED, KAFKA
+from support.simulation.cluster import EMBEDDED, KAFKA, LOST_DISKS
 
 KAFKA_SHARE = 3
 """One seed in so many is of the kafka engine, which has fewer features."""
+LOST_DISKS_SHARE = 20
+"""One of so many of the others loses disks of leaders: its rules know less."""
 FIRST_LIMIT = 1_000_000_000
 
 Job = tuple[str, int]
-"""Engine and seed."""
+"""One of `cluster.VARIANTS`, and the seed."""
 
 
 def commit() -> str:
@@ -43,4 +45,5 @@ def fresh_jobs(first: int, count: int) -> Sequence[Job]:
     """`count` seeds from `first` on, those of the kafka engine first, because they take longest."""
     seeds = range(first, first + count)
     of_kafka = [(KAFKA, seed) for seed in seeds if seed % KAFKA_SHARE == 0]
-    return [*of_kafka, *((EMBEDDED, seed) for seed in seeds if seed % KAFKA_SHARE)]
+    others = [seed for seed in seeds if seed % KAFKA_SHARE]
+    return [*of_kafka, *((EMBEDDED if seed % LOST_DISKS_SHARE else LOST_DISKS, seed) for seed in others)]
