@@ -1,4 +1,4 @@
-"""What became of each record of one topic in one share group: numbered records, three bytes and a time for each.
+"""What became of each record of one topic in one share group: numbered records, five bytes and a time for each.
 
 `support.clients.workload.Account` keeps every delivery of a record, which hours of load would not fit.
 """
@@ -44,6 +44,8 @@ class Report(NamedTuple):
     waited_s: list[float]
     """From the record's Produce to the worker."""
     confirmed_partitions: frozenset[int]
+    refused_partitions: frozenset[int] = frozenset()
+    """Partitions whose answer says that the decisions had no effect. Of the others the outcome is unknown."""
 
 
 class Ledger:
@@ -56,10 +58,9 @@ class Ledger:
         self.settled = 0
         """Records that were accepted or rejected, and that confirmed."""
         self.unconfirmed_accepts = 0
-        """Deliveries whose acceptance had no answer."""
+        """Deliveries that were accepted or rejected without a confirmation: an error, or no answer."""
         self.settled_twice = 0
         self.redelivered_after_confirmation = 0
-        self.aborted_delivered = 0
         self.violations: list[str] = []
         """The first of them, in words."""
         self._sent = bytearray()
@@ -67,6 +68,11 @@ class Ledger:
         self._settled_count = bytearray()
         self._highest_count = bytearray()
         self._rejected = bytearray()
+        self._may_be_settled = bytearray()
+        """1: a worker accepted the record, and whether that had an effect is unknown.
+
+        A rejection needs no such mark: where it had an effect, the record is a dead letter.
+        """
 
     @property
     def records(self) -> int:
@@ -75,7 +81,8 @@ class Ledger:
 
     def next_number(self) -> int:
         """The number of a record that will be sent; nothing is known of it yet."""
-        for column in (self._sent, self._settled_count, self._highest_count, self._rejected):
+        columns = (self._sent, self._settled_count, self._highest_count, self._rejected, self._may_be_settled)
+        for column in columns:
             column.append(0)
         self._settled_at.append(NEVER)
         return len(self._sent) - 1
@@ -94,15 +101,14 @@ class Ledger:
         ):
             self.redeliveries += count > 1
             self._highest_count[number] = max(self._highest_count[number], min(count, HIGHEST_COUNT))
-            if self._sent[number] == Sent.ABORTED:
-                self.aborted_delivered += 1
-                self._violation(f"record {number} was delivered, although its transaction was aborted")
             if self._settled_at[number] != NEVER:
                 self._delivered_again(number, count, report.polled_at)
             if decision == Decision.RELEASE:
                 continue
             if partition not in report.confirmed_partitions:
                 self.unconfirmed_accepts += 1
+                if decision == Decision.ACCEPT and partition not in report.refused_partitions:
+                    self._may_be_settled[number] = 1
             else:
                 self._settle(number, count, decision, report.confirmed_at)
 
@@ -129,19 +135,35 @@ class Ledger:
         if len(self.violations) < SHOWN_VIOLATIONS:
             self.violations.append(f"{self.name}: {text}")
 
-    def lost(self, delivery_count_limit: int, dead: dict[int, int]) -> list[int]:
-        """Confirmed records of a drained group that nobody settled, and that are no dead letters.
+    def aborted_delivered(self) -> list[int]:
+        """Records of aborted transactions that were delivered, whether before or after the producer knew of the end."""
+        return [
+            number
+            for number, known in enumerate(self._sent)
+            if known == Sent.ABORTED and self._highest_count[number] > 0
+        ]
 
-        A record whose acceptance had no answer was delivered at least once, and the group says that it is done with it.
-        One that was delivered as often as the limit allows was archived; then it is in `dead`, where a group has dead
-        letters.
+    def lost(self, delivery_count_limit: int, dead: dict[int, int]) -> list[int]:
+        """Confirmed records of a drained group for whose end there is no evidence.
+
+        Evidence is a confirmed decision, a dead letter, or an acceptance whose outcome is unknown: the group says that
+        it is done with every record, so that this acceptance had an effect. A record that was only released, or whose
+        decisions were all refused, has none, however often it was delivered: the start offset skipped it.
+
+        A record that was delivered as often as the limit allows may have been archived by that. Then it has to be in
+        `dead`.
         """
         return [
             number
             for number, known in enumerate(self._sent)
             if known == Sent.CONFIRMED and self._settled_at[number] == NEVER and number not in dead
-            if self._highest_count[number] == 0 or self._highest_count[number] >= delivery_count_limit
+            if not self._may_be_settled[number] or self._highest_count[number] >= delivery_count_limit
         ]
+
+    def describe(self, number: int) -> str:
+        """What is known of a record that is lost."""
+        count = self._highest_count[number]
+        return f"record {number} is lost; it was delivered {f'with count {count}' if count else 'never'}"
 
     def dead_letter_problems(self, dead: dict[int, int]) -> list[str]:
         """What is wrong with the dead letters, given how often each number is among them."""

@@ -152,8 +152,10 @@ class Load:
             found.lost += len(lost)
             found.settled_twice += ledger.settled_twice
             found.redelivered_after_confirmation += ledger.redelivered_after_confirmation
-            found.aborted_delivered += ledger.aborted_delivered
-            found.violations += [f"{group}: record {number} is lost" for number in lost[:5]]
+            aborted = ledger.aborted_delivered()
+            found.aborted_delivered += len(aborted)
+            found.violations += [f"{group}: {ledger.describe(number)}" for number in lost[:5]]
+            found.violations += [f"{group}: record {number} was aborted, and delivered" for number in aborted[:5]]
             found.violations += ledger.violations
             if group == WORKERS:
                 found.violations += ledger.dead_letter_problems(letters)

@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
 from soak.ledger import Decision, Report
+from support.simulation.evidence import NOT_APPLIED
 
 POLL_S = 0.5
 COMMIT_TIMEOUT_S = 60.0
@@ -81,10 +82,10 @@ def _acknowledged(consumer: Any, messages: list[Any], polled_at: float, *, rejec
     decisions = [decision_of(number, count, rejects=rejects) for number, count in zip(numbers, counts, strict=True)]
     for message, decision in zip(messages, decisions, strict=True):
         consumer.acknowledge(message, TYPES[decision])
-    confirmed: frozenset[int] = frozenset()
+    codes: dict[int, int] = {}
     with contextlib.suppress(KafkaException):
         results = consumer.commit_sync(COMMIT_TIMEOUT_S)
-        confirmed = frozenset(partition.partition for partition, error in results.items() if error is None)
+        codes = {at.partition: 0 if error is None else int(error.args[0].code()) for at, error in results.items()}
     return Report(
         polled_at=polled_at,
         came_at=came_at,
@@ -94,7 +95,8 @@ def _acknowledged(consumer: Any, messages: list[Any], polled_at: float, *, rejec
         delivery_counts=counts,
         decisions=decisions,
         waited_s=[came_at - _produced_at_s(message.value()) for message in messages],
-        confirmed_partitions=confirmed,
+        confirmed_partitions=frozenset(partition for partition, code in codes.items() if code == 0),
+        refused_partitions=frozenset(partition for partition, code in codes.items() if code in NOT_APPLIED),
     )
 
 
@@ -120,17 +122,26 @@ class Workers:
             process.join()
 
     def end(self, give: Callable[[str, Report], None]) -> None:
-        """Lets each worker end what it does, and passes on all of their reports."""
+        """Lets each worker end what it does, and passes on all of their reports.
+
+        A worker that failed may have settled records and not reported them, so that its failure is the soak's.
+        """
         self._stop.set()
         deadline = time.monotonic() + ENDING_S
         while any(process.is_alive() for process in self._processes):
             assert time.monotonic() < deadline, f"a worker did not end within {ENDING_S} s"
             self.take(give, TAKE_S)
-        self.take(give, TAKE_S)
+        while self.take(give, TAKE_S):
+            pass
+        codes = [process.exitcode for process in self._processes]
+        assert not any(codes), f"workers ended with exit codes {codes}"
 
-    def take(self, give: Callable[[str, Report], None], duration_s: float) -> None:
-        """Passes on (group, report) for so long."""
+    def take(self, give: Callable[[str, Report], None], duration_s: float) -> int:
+        """Passes on (group, report) for so long; how many there were."""
+        count = 0
         ends_at = time.monotonic() + duration_s
         while (left := ends_at - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 give(*self._reports.get(timeout=left))
+                count += 1
+        return count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from soak.ledger import Decision, Ledger, Report, Sent
 
 LIMIT = 5
@@ -15,8 +17,15 @@ def ledger_with(sent: list[Sent]) -> Ledger:
 
 
 def report(
-    number: int, decision: Decision, *, count: int = 1, polled_at: float = 1.0, confirmed: bool = True
+    number: int,
+    decision: Decision,
+    *,
+    count: int = 1,
+    polled_at: float = 1.0,
+    confirmed: bool = True,
+    refused: bool = False,
 ) -> Report:
+    """`refused`: the answer says that the decision had no effect."""
     return Report(
         polled_at=polled_at,
         came_at=polled_at + 0.1,
@@ -26,7 +35,8 @@ def report(
         delivery_counts=[count],
         decisions=[decision],
         waited_s=[0.1],
-        confirmed_partitions=frozenset([0] if confirmed else []),
+        confirmed_partitions=frozenset([0] if confirmed and not refused else []),
+        refused_partitions=frozenset([0] if refused else []),
     )
 
 
@@ -50,6 +60,35 @@ def test_an_acceptance_without_an_answer_is_counted_and_no_loss() -> None:
     ledger.add(report(0, Decision.ACCEPT, confirmed=False))
     assert (ledger.unconfirmed_accepts, ledger.settled) == (1, 0)
     assert ledger.lost(LIMIT, {}) == []
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_record_that_was_only_released_is_lost(confirmed: bool) -> None:
+    ledger = ledger_with([Sent.CONFIRMED])
+    ledger.add(report(0, Decision.RELEASE, confirmed=confirmed))
+    assert ledger.lost(LIMIT, {}) == [0]
+    assert ledger.describe(0) == "record 0 is lost; it was delivered with count 1"
+
+
+def test_a_record_whose_lock_ran_out_before_its_acceptance_is_lost() -> None:
+    ledger = ledger_with([Sent.CONFIRMED])
+    ledger.add(report(0, Decision.ACCEPT, refused=True))
+    assert (ledger.unconfirmed_accepts, ledger.lost(LIMIT, {})) == (1, [0])
+
+
+def test_an_acceptance_without_an_answer_counts_whatever_became_of_other_deliveries() -> None:
+    ledger = ledger_with([Sent.CONFIRMED] * 2)
+    for number, first in enumerate([True, False]):
+        ledger.add(report(number, Decision.ACCEPT, confirmed=False, refused=first))
+        ledger.add(report(number, Decision.ACCEPT, count=2, polled_at=2.0, confirmed=False, refused=not first))
+    assert ledger.lost(LIMIT, {}) == []
+
+
+def test_a_rejection_without_an_answer_is_no_loss_only_where_there_is_a_dead_letter() -> None:
+    ledger = ledger_with([Sent.CONFIRMED])
+    ledger.add(report(0, Decision.REJECT, confirmed=False))
+    assert ledger.lost(LIMIT, {}) == [0]
+    assert ledger.lost(LIMIT, {0: 1}) == []
 
 
 def test_a_record_that_was_delivered_up_to_the_limit_is_lost_unless_it_is_a_dead_letter() -> None:
@@ -76,10 +115,14 @@ def test_two_confirmed_decisions_are_a_violation() -> None:
     assert ledger.settled_twice == 1
 
 
-def test_a_record_of_an_aborted_transaction_that_is_delivered_is_a_violation() -> None:
-    ledger = ledger_with([Sent.ABORTED])
+def test_a_record_of_an_aborted_transaction_that_is_delivered_is_found_also_before_the_abort_is_known() -> None:
+    ledger = ledger_with([Sent.ABORTED, Sent.UNKNOWN, Sent.ABORTED])
     ledger.add(report(0, Decision.ACCEPT))
-    assert ledger.aborted_delivered == 1
+    ledger.add(report(1, Decision.ACCEPT))
+    assert ledger.aborted_delivered() == [0]
+    ledger.sent(1, Sent.ABORTED)
+    assert ledger.aborted_delivered() == [0, 1]
+    assert ledger.lost(LIMIT, {}) == []
 
 
 def test_dead_letters_are_the_rejected_records_each_once() -> None:
