@@ -1,4 +1,8 @@
-"""Runs a soak: `make soak HOURS=2`. Exits 1 where a record is lost or redelivered, or memory or descriptors grow."""
+"""Runs a soak: `make soak HOURS=2`.
+
+Exits 1 where a record is lost or redelivered, where memory or descriptors grow, and where a process logged a failure
+that no fault explains.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +18,40 @@ from pathlib import Path
 
 from benchmarks.report import ROOT, description_of_run
 from soak.faults import Faults
+from soak.ledger import SHOWN_VIOLATIONS
 from soak.load import Load
 from soak.page import page
 from soak.samples import Watch
-from soak.verdict import Totals, Trend, trends
+from soak.verdict import LONG_S, Spared, Totals, Trend, restarts_of_spared, trends
 from support.clusters.kshare_cluster import KshareCluster
+from support.clusters.role_logs import SUPERVISOR, Failure, unexplained
 from support.environment.stolen_time import machine_ticks, stolen_share
 
 DEFAULT = ROOT / "build" / "soak"
 SAMPLE_INTERVAL_S = 5.0
 DRAIN_TIMEOUT_S = 180.0
 FIRST_FAULT_S = 10.0
-SETTINGS = {"log.retention.check.interval.ms": "60000", "log.initial.task.delay.ms": "10000"}
+SETTINGS = {
+    "kshare.leaders": "2",
+    "kshare.share.coordinators": "2",
+    "log.retention.check.interval.ms": "60000",
+    "log.initial.task.delay.ms": "10000",
+}
+"""Two of each role that may have several: while one is spared, the other is still killed."""
 
 
 class FaultThread(threading.Thread):
-    """One fault after the other, `interval_s` between the beginnings of two, until `end`."""
+    """One fault after the other, `interval_s` between the beginnings of two, until `end`.
 
-    def __init__(self, faults: Faults, interval_s: float) -> None:
+    From the second `sparing_from_s` of the watch on they spare one process of each role; None: they never do.
+    """
+
+    def __init__(self, faults: Faults, interval_s: float, watch: Watch, sparing_from_s: float | None) -> None:
         super().__init__(daemon=True, name="faults")
         self._faults, self._interval_s = faults, interval_s
+        self._watch, self._sparing_from_s = watch, sparing_from_s
+        self.spared: Spared | None = None
+        """Since the first fault that spared processes."""
         self._ending = threading.Event()
         self.failure: BaseException | None = None
 
@@ -43,10 +61,16 @@ class FaultThread(threading.Thread):
             while not self._ending.wait(max(0.0, due - time.monotonic())):
                 due = time.monotonic() + self._interval_s
                 began_at = time.monotonic()
-                name = self._faults.next()
+                name = self._faults.next(is_sparing=self._is_sparing())
                 print(f"{datetime.now(UTC):%H:%M:%S} {name} ({time.monotonic() - began_at:.1f} s)", flush=True)
         except BaseException as failure:
             self.failure = failure
+
+    def _is_sparing(self) -> bool:
+        now_s = self._watch.elapsed_s
+        if self.spared is None and self._sparing_from_s is not None and now_s >= self._sparing_from_s:
+            self.spared = Spared([SUPERVISOR, *(node.name for node in self._faults.spared)], now_s)
+        return self.spared is not None
 
     def end(self) -> None:
         """Returns when the fault under way is over; raises what failed."""
@@ -57,15 +81,16 @@ class FaultThread(threading.Thread):
 
 
 def soak(
-    folder: Path, duration_s: float, *, rate: int, seed: int, fault_interval_s: float
+    folder: Path, duration_s: float, *, rate: int, seed: int, fault_interval_s: float, long_s: float = LONG_S
 ) -> tuple[Totals, list[Trend], Watch]:
     """One soak on a fresh folder. AssertionError where the cluster does not come back, or is never drained."""
+    is_long = duration_s >= long_s
     with KshareCluster(folder, SETTINGS) as cluster:
         faults = Faults(cluster, seed)
         watch = Watch(cluster)
         with Load(cluster.bootstrap, rate, seed) as load:
             load.watch = watch
-            troubling = FaultThread(faults, fault_interval_s)
+            troubling = FaultThread(faults, fault_interval_s, watch, duration_s / 2 if is_long else None)
             troubling.start()
             while watch.elapsed_s < duration_s and troubling.failure is None:
                 load.work_for(min(SAMPLE_INTERVAL_S, max(0.1, duration_s - watch.elapsed_s)))
@@ -76,7 +101,19 @@ def soak(
             load.drain(DRAIN_TIMEOUT_S)
             totals = load.totals()
         totals.faults = dict(faults.done)
-    return totals, trends(watch.samples), watch
+    _judge_logs(totals, cluster.failures(), faults)
+    spared = troubling.spared
+    if spared is not None:
+        totals.violations += restarts_of_spared(watch.samples, spared)
+    elif is_long:
+        totals.violations.append("no fault began in the second half, so that no process was spared")
+    return totals, trends(watch.samples, spared), watch
+
+
+def _judge_logs(totals: Totals, logged: list[Failure], faults: Faults) -> None:
+    failures = list(unexplained(logged, faults.excuses))
+    totals.logged_failures = len(failures)
+    totals.violations += [f"logged: {failure}" for failure in failures[:SHOWN_VIOLATIONS]]
 
 
 def _tell(at_s: float, backlog: int, memory_mb: float) -> None:
@@ -88,6 +125,8 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--rate", type=int, default=100, help="records a second of each producer (%(default)s)")
     parser.add_argument("--fault-interval-s", type=float, default=20.0)
+    long_help = "a run of so many hours spares one process of each role in its second half (%(default)s)"
+    parser.add_argument("--long-hours", type=float, default=LONG_S / 3600, help=long_help)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the faults; default: the time")
     parser.add_argument("--output", type=Path, default=DEFAULT, help="without ending: .json and .html (%(default)s)")
     given = parser.parse_args()
@@ -108,6 +147,7 @@ def main() -> int:
             rate=given.rate,
             seed=given.seed,
             fault_interval_s=given.fault_interval_s,
+            long_s=given.long_hours * 3600,
         )
     described["stolen"] = f"{stolen_share(ticks, machine_ticks()):.1%} of the processors' time went to other machines"
     given.output.parent.mkdir(parents=True, exist_ok=True)
@@ -122,9 +162,8 @@ def _told(totals: Totals, found: list[Trend]) -> bool:
     for name, value in asdict(totals).items():
         print(f"{name.replace('_', ' ')}: {value}")
     for one in found:
-        state = ("flat" if one.is_flat else "GROWS") if one.is_measured else "too short to judge"
-        print(f"{one.name}: {one.first:,.1f} to {one.last:,.1f}, noise {one.noise:,.1f}: {state}")
-    return totals.is_sound and all(one.is_flat for one in found)
+        print(f"{one.name}: {one.first:,.1f} to {one.last:,.1f}, noise {one.noise:,.1f}: {one.verdict}")
+    return totals.is_sound and all(one.passes for one in found)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ def page(
 ) -> str:
     """The whole page. `totals` are those of `sound` by name."""
     facts = "<br>".join(f"{escape(name)}: {escape(text)}" for name, text in described.items())
-    passed = sound.is_sound and all(one.is_flat for one in trends)
+    passed = sound.is_sound and all(one.passes for one in trends)
     verdict = '<span class="good">passed</span>' if passed else '<span class="bad">failed</span>'
     rows = [[name.replace("_", " "), value] for name, value in totals.items() if name not in HIDDEN_TOTALS]
     faults = [[name, count] for name, count in sorted(sound.faults.items())]
-    flat = [[one.name, f"{one.first:,.1f}", f"{one.last:,.1f}", f"{one.noise:,.1f}", _judged(one)] for one in trends]
+    flat = [[one.name, f"{one.first:,.1f}", f"{one.last:,.1f}", f"{one.noise:,.1f}", one.verdict] for one in trends]
     problems = "".join(f"<li>{escape(text)}</li>" for text in sound.violations)
     charts = "".join(
         (
@@ -54,12 +54,6 @@ def page(
         f"<h2>Over time</h2><div class='charts'>{charts}</div>"
     )
     return document("kshare soak", body, STYLE)
-
-
-def _judged(one: Trend) -> str:
-    if not one.is_measured:
-        return "too short to judge"
-    return "flat" if one.is_flat else "grows"
 
 
 def _latency(sample: Sample) -> dict[str, float]:

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from benchmarks.processor_time import resident_mb
 from benchmarks.scenarios import percentile
-from support.clusters.kshare_cluster import ROLES, KshareCluster, children_of, command_line
-
-SUPERVISOR = "supervisor"
+from support.clusters.kshare_cluster import KshareCluster, children_of
+from support.clusters.role_logs import SUPERVISOR
 
 
 class Sample(NamedTuple):
@@ -20,7 +19,7 @@ class Sample(NamedTuple):
     at_s: float
     """Since the soak began."""
     memory_mb: dict[str, float]
-    """By process: the supervisor, and the roles that are running."""
+    """By process: the supervisor, and the nodes that are running."""
     descriptors: dict[str, int]
     disk_mb: float
     delivered_per_s: float
@@ -29,6 +28,7 @@ class Sample(NamedTuple):
     p99_ms: float | None
     backlog: int
     """Records sent and not settled yet."""
+    pids: dict[str, int]
 
 
 class Watch:
@@ -50,7 +50,7 @@ class Watch:
     def look(self, backlog: int) -> Sample:
         now = time.monotonic()
         waited, self._waited_s = self._waited_s, []
-        pids = self._processes()
+        pids = {SUPERVISOR: self._cluster.pid, **self._cluster.pids()}
         sample = Sample(
             at_s=now - self._began_at,
             memory_mb={name: _own_memory_mb(pid) for name, pid in pids.items()},
@@ -60,19 +60,11 @@ class Watch:
             p50_ms=percentile(waited, 0.5) * 1000 if waited else None,
             p99_ms=percentile(waited, 0.99) * 1000 if waited else None,
             backlog=backlog,
+            pids=pids,
         )
         self._looked_at = now
         self.samples.append(sample)
         return sample
-
-    def _processes(self) -> dict[str, int]:
-        found = {SUPERVISOR: self._cluster.pid}
-        for child in children_of(self._cluster.pid):
-            words = command_line(child)
-            for role in ROLES:
-                if f"kshare_{role}" in words:
-                    found[role] = child
-        return found
 
 
 def _own_memory_mb(pid: int) -> float:

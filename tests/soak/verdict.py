@@ -1,8 +1,12 @@
-"""Whether a soak passed: nothing lost, nothing redelivered after its confirmation, memory and descriptors flat."""
+"""Whether a soak passed: nothing lost, nothing redelivered after its confirmation, memory and descriptors flat.
+
+A process that is killed every minute shows no slow leak. So a run of LONG_S or more spares one process of each role
+from kills in its second half, and these have trends of their own. All trends of such a run have to be measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
@@ -11,6 +15,7 @@ from soak.samples import Sample
 WARM_UP_SHARE = 0.25
 """Of the samples: caches fill, and a log has no retention yet."""
 NOISE_SHARE = 0.05
+LONG_S = 1800.0
 LEAST_SAMPLES = 40
 """With fewer a slope says nothing."""
 
@@ -34,6 +39,8 @@ class Totals:
     dead_letters: int = 0
     ordinary_records: int = 0
     ordinary_commits: int = 0
+    logged_failures: int = 0
+    """Lines at level ERROR, tracebacks and ends of processes that no fault explains; the first are violations."""
     faults: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     """The first of each kind, in words."""
@@ -62,24 +69,71 @@ class Trend:
     """The quartile distance of all samples after the warm-up, but at least a twentieth of their median."""
     is_measured: bool
     """False: too few samples for a verdict."""
+    is_required: bool = False
+    """Whether it fails the run if it is not measured."""
 
     @property
     def is_flat(self) -> bool:
-        return not self.is_measured or self.last - self.first <= self.noise
+        return self.is_measured and self.last - self.first <= self.noise
+
+    @property
+    def passes(self) -> bool:
+        return self.is_flat if self.is_measured else not self.is_required
+
+    @property
+    def verdict(self) -> str:
+        if self.is_measured:
+            return "flat" if self.is_flat else "grows"
+        return "not measured" if self.is_required else "too short to judge"
 
 
-def trend(name: str, values: Sequence[float]) -> Trend:
+def trend(name: str, values: Sequence[float], *, is_required: bool = False) -> Trend:
     """How a figure moved; `values` are its samples in order, with the warm-up."""
     warm = list(values)[int(len(values) * WARM_UP_SHARE) :]
     if len(warm) < 3:
-        return Trend(name, 0.0, 0.0, 0.0, is_measured=False)
+        return Trend(name, 0.0, 0.0, 0.0, is_measured=False, is_required=is_required)
     third = len(warm) // 3
     lower, middle, upper = quantiles(warm)
     noise = max(upper - lower, NOISE_SHARE * middle)
-    return Trend(name, median(warm[:third]), median(warm[-third:]), noise, is_measured=len(values) >= LEAST_SAMPLES)
+    is_measured = len(values) >= LEAST_SAMPLES
+    return Trend(name, median(warm[:third]), median(warm[-third:]), noise, is_measured, is_required)
 
 
-def trends(samples: Sequence[Sample]) -> list[Trend]:
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """The processes that no fault kills any more, and since when, in seconds since the soak began."""
+
+    names: Collection[str]
+    since_s: float
+
+
+def trends(samples: Sequence[Sample], spared: Spared | None) -> list[Trend]:
+    """Of each process during the whole run, and of those that were spared since then; None: the run was not long."""
+    found = _trends(samples, "", is_required=spared is not None)
+    if spared is not None:
+        later = [_of_processes(sample, spared.names) for sample in samples if sample.at_s >= spared.since_s]
+        found += _trends(later, ", never killed", is_required=True)
+    return found
+
+
+def restarts_of_spared(samples: Sequence[Sample], spared: Spared) -> list[str]:
+    """Processes that no fault killed, and that ended nevertheless, in words."""
+    found = []
+    for name in spared.names:
+        pids = dict.fromkeys(sample.pids.get(name) for sample in samples if sample.at_s >= spared.since_s)
+        if len(pids) > 1:
+            found.append(f"{name} was spared, and ended nevertheless; its pids were {', '.join(map(str, pids))}")
+    return found
+
+
+def _of_processes(sample: Sample, names: Collection[str]) -> Sample:
+    return sample._replace(
+        memory_mb={name: value for name, value in sample.memory_mb.items() if name in names},
+        descriptors={name: value for name, value in sample.descriptors.items() if name in names},
+    )
+
+
+def _trends(samples: Sequence[Sample], suffix: str, *, is_required: bool) -> list[Trend]:
     """Of memory and descriptors of each process, while it ran; not of the disk, which retention bounds."""
     found: list[Trend] = []
     kinds: dict[str, Callable[[Sample], dict[str, float]]] = {
@@ -89,5 +143,6 @@ def trends(samples: Sequence[Sample]) -> list[Trend]:
     for kind, of in kinds.items():
         names = dict.fromkeys(name for sample in samples for name in of(sample))
         for name in names:
-            found.append(trend(f"{name}: {kind}", [of(sample)[name] for sample in samples if name in of(sample)]))
+            values = [of(sample)[name] for sample in samples if name in of(sample)]
+            found.append(trend(f"{name}: {kind}{suffix}", values, is_required=is_required))
     return found

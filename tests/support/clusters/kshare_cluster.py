@@ -17,10 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from support.clusters.engines import TestEngine, engine_of_tests, upstream_of
+from support.clusters.role_logs import Failure, failures_in
 from support.environment.free_ports import free_port
 from support.kafka.existing_cluster import ExistingCluster
 
@@ -28,6 +31,25 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 COMMAND = Path(sys.executable).parent / "kshare"
 ROLES = ("coordinator", "share_coordinator", "leader", "gateway")
+COUNTS = {
+    "coordinator": "kshare.coordinators",
+    "share_coordinator": "kshare.share.coordinators",
+    "leader": "kshare.leaders",
+}
+"""The configs with the number of nodes of each role; there is one gateway."""
+
+
+class ClusterNode(NamedTuple):
+    """One node of a cluster."""
+
+    role: str
+    node_id: int
+
+    @property
+    def name(self) -> str:
+        """As `kshare up` names its process: leader, leader-2."""
+        name = self.role.replace("_", "-")
+        return name if self.node_id == 1 else f"{name}-{self.node_id}"
 
 
 def children_of(pid: int) -> list[int]:
@@ -143,16 +165,21 @@ class KshareCluster:
         if self._single_process:
             command.append("--single-process")
         elif self._command == COMMAND:  # another checkout's may have no such option, and makes one for each node
-            command += ["--processes", str(self._node_count())]
+            command += ["--processes", str(len(self.nodes))]
         command += self._options
         with self.log.open("ab") as output:
             environment = {**os.environ, **self._variables}
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         self.wait_ready()
 
-    def _node_count(self) -> int:
-        names = ("kshare.coordinators", "kshare.share.coordinators", "kshare.leaders")
-        return 1 + sum(int(self._settings.get(name, "1")) for name in names)
+    @property
+    def nodes(self) -> list[ClusterNode]:
+        """All of them, in the order in which they start."""
+        return [
+            ClusterNode(role, number + 1)
+            for role in ROLES
+            for number in range(int(self._settings.get(COUNTS.get(role, ""), "1")))
+        ]
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -186,6 +213,25 @@ class KshareCluster:
         while any(command_line(pid) for pid in pids) and time.monotonic() < deadline:
             time.sleep(0.02)
 
+    def pids(self) -> dict[str, int]:
+        """Those of the nodes that have a process of their own now, by name."""
+        children = {child: command_line(child) for child in children_of(self.pid)}
+        return {
+            node.name: child
+            for node in self.nodes
+            for child, words in children.items()
+            if f"kshare_{node.role}" in words and ("--node-id", str(node.node_id)) in pairwise(words)
+        }
+
+    def node_pid(self, node: ClusterNode) -> int:
+        """The pid of a node; RuntimeError where none runs within the time to become ready."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while (pid := self.pids().get(node.name)) is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no process of {node.name} below {self.pid}")
+            time.sleep(0.05)
+        return pid
+
     def role_pid(self, role: str) -> int:
         """The pid of a role's newest process; RuntimeError where none runs within the time to become ready."""
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -203,9 +249,9 @@ class KshareCluster:
         return pid
 
     @contextlib.contextmanager
-    def paused(self, role: str) -> Iterator[None]:
-        """SIGSTOP of one role for the length of the block: alive, and silent."""
-        pid = self.role_pid(role)
+    def paused(self, role: str | ClusterNode) -> Iterator[None]:
+        """SIGSTOP of one role, or of one node, for the length of the block: alive, and silent."""
+        pid = self.node_pid(role) if isinstance(role, ClusterNode) else self.role_pid(role)
         os.kill(pid, signal.SIGSTOP)
         try:
             yield
@@ -228,6 +274,10 @@ class KshareCluster:
                 raise RuntimeError(f"{wanted!r} is not in the log:\n{found[-2000:]}")
             time.sleep(0.02)
         return found
+
+    def failures(self) -> list[Failure]:
+        """What the processes logged as failures so far."""
+        return failures_in(self.log_text())
 
     def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -15,6 +15,7 @@ from support.environment.chromium import parsed
 BEGAN = datetime(2026, 11, 26, tzinfo=UTC)
 FLAT = Trend("leader: memory, MB", 100.0, 101.0, 5.0, is_measured=True)
 GROWING = Trend("leader: memory, MB", 100.0, 120.0, 5.0, is_measured=True)
+UNMEASURED = Trend("leader: memory, MB", 0.0, 0.0, 0.0, is_measured=False)
 
 
 def sample(at_s: float, p99_ms: float | None = 2.0) -> Sample:
@@ -27,6 +28,7 @@ def sample(at_s: float, p99_ms: float | None = 2.0) -> Sample:
         p50_ms=1.0 if p99_ms is not None else None,
         p99_ms=p99_ms,
         backlog=3,
+        pids={"leader": 7},
     )
 
 
@@ -41,6 +43,8 @@ def page_of(totals: Totals, trends: list[Trend], samples: list[Sample]) -> str:
         (Totals(), [FLAT, GROWING], "failed"),
         (Totals(lost=1), [FLAT], "failed"),
         (Totals(violations=["record 7 < 8"]), [FLAT], "failed"),
+        (Totals(), [FLAT, UNMEASURED], "passed"),
+        (Totals(), [FLAT, replace(UNMEASURED, is_required=True)], "failed"),
     ],
 )
 def test_the_verdict_stands_in_the_title(totals: Totals, trends: list[Trend], verdict: str) -> None:

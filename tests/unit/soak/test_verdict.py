@@ -1,4 +1,7 @@
-"""A figure that grows fails a soak; one that is only noisy, or grows in the warm-up, does not."""
+"""A figure that grows fails a soak; one that is only noisy, or grows in the warm-up, does not.
+
+In a long run each figure has to be measured, and processes that no fault kills have figures of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import random
 
 import pytest
 
-from soak.verdict import LEAST_SAMPLES, Totals, trend
+from soak.samples import Sample
+from soak.verdict import LEAST_SAMPLES, Spared, Totals, restarts_of_spared, trend, trends
 
 SAMPLES = 400
 
@@ -26,11 +30,52 @@ def test_growth_in_the_warm_up_counts_for_nothing() -> None:
     assert trend("memory", [*range(100), *[100.0] * 300]).is_flat
 
 
-def test_few_samples_are_not_judged() -> None:
-    found = trend("memory", [float(at) for at in range(LEAST_SAMPLES - 1)])
-    assert not found.is_measured
-    assert found.is_flat
-    assert not trend("memory", [1.0]).is_measured
+@pytest.mark.parametrize("count", [1, LEAST_SAMPLES - 1])
+def test_few_samples_are_not_judged_and_fail_only_a_run_that_has_to_measure(count: int) -> None:
+    values = [100.0] * count
+    assert not trend("memory", values).is_measured
+    assert trend("memory", values).passes
+    assert not trend("memory", values, is_required=True).passes
+
+
+def sample(at_s: float, memory_mb: float, pid: int = 7) -> Sample:
+    return Sample(
+        at_s=at_s,
+        memory_mb={"leader": memory_mb, "leader-2": 50.0},
+        descriptors={"leader": 40, "leader-2": 40},
+        disk_mb=7.0,
+        delivered_per_s=200.0,
+        p50_ms=1.0,
+        p99_ms=2.0,
+        backlog=3,
+        pids={"leader": pid, "leader-2": round(at_s)},
+    )
+
+
+def test_a_leak_that_kills_hide_is_found_in_the_half_in_which_a_process_is_spared() -> None:
+    killed = [sample(float(at), 80.0 + at % 20) for at in range(SAMPLES)]
+    spared = [sample(float(SAMPLES + at), 80.0 + at * 16 / SAMPLES) for at in range(SAMPLES)]
+    found = {one.name: one for one in trends([*killed, *spared], Spared(["leader"], SAMPLES))}
+    assert found["leader: memory, MB"].passes
+    assert not found["leader: memory, MB, never killed"].passes
+    assert found["leader: descriptors, never killed"].passes
+    assert "leader-2: memory, MB, never killed" not in found
+
+
+def test_a_long_run_has_to_measure_the_spared_processes() -> None:
+    samples = [sample(float(at), 80.0) for at in range(SAMPLES)]
+    late = {one.name: one.passes for one in trends(samples, Spared(["leader"], SAMPLES - 9))}
+    assert late["leader: memory, MB"]
+    assert not late["leader: memory, MB, never killed"]
+    assert all(one.passes for one in trends(samples[:9], None))
+
+
+def test_a_spared_process_that_ends_is_a_violation() -> None:
+    samples = [sample(float(at), 80.0, pid=8 if at < 5 else 9) for at in range(10)]
+    assert restarts_of_spared(samples, Spared(["leader"], 5.0)) == []
+    assert restarts_of_spared(samples, Spared(["leader"], 4.0)) == [
+        "leader was spared, and ended nevertheless; its pids were 8, 9"
+    ]
 
 
 @pytest.mark.parametrize(
