@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 
 from support.clients.administration import create_topic
 from support.clients.delivery import wait_for
+from support.clients.delivery_history import HISTORY_ON
 from support.clusters.kshare_cluster import ROLES, KshareCluster
 from support.environment.small_disk import SmallDisk
 from support.environment.stepped_clock import SteppedClock
@@ -37,24 +38,39 @@ WITH_DISKS = ("coordinator", "share_coordinator", "leader")
 real_faults = pytest.mark.real_faults
 
 
+def process_of(role: str) -> str:
+    """As `kshare up` names it, and the folder of its data."""
+    return role.replace("_", "-")
+
+
 def folder_of(cluster: KshareCluster, role: str) -> Path:
-    return cluster.data_dir / role.replace("_", "-")
+    return cluster.data_dir / process_of(role)
+
+
+@contextmanager
+def recorded(
+    folder: Path, *, single_process: bool = False, variables: dict[str, str] | None = None
+) -> Iterator[tuple[KshareCluster, RecordedRun]]:
+    """A run on a cluster of its own."""
+    cluster = KshareCluster(folder, HISTORY_ON, single_process=single_process, variables=variables)
+    with cluster, RecordedRun(cluster.bootstrap, cluster.failures) as run:
+        yield cluster, run
 
 
 def fault_of_each_role(
-    cluster: KshareCluster, name: str, fault: Callable[[str], object], resumes_within_s: float
+    folder: Path, name: str, fault: Callable[[KshareCluster, str], object], resumes_within_s: float
 ) -> RunAccount:
     """The fault at one role after the other, in one run."""
-    with RecordedRun(cluster.bootstrap) as run:
+    with recorded(folder) as (cluster, run):
         run.work_until_accepted(200)
         for role in ROLES:
-            run.during(f"{role} {name}", lambda role=role: fault(role), resumes_within_s=resumes_within_s)  # type: ignore[misc]
+            run.during(f"{role} {name}", lambda role=role: fault(cluster, role), resumes_within_s=resumes_within_s)  # type: ignore[misc]
         return run.finish()
 
 
 @pytest.mark.timeout(120)
 def test_the_leader_is_killed(tmp_path: Path) -> None:
-    with KshareCluster(tmp_path) as cluster, RecordedRun(cluster.bootstrap) as run:
+    with recorded(tmp_path) as (cluster, run):
         run.work_until_accepted(50)
         run.during("the leader killed", lambda: kill(cluster, "leader"), resumes_within_s=RESUMES_WITHIN_S)
         assert run.finish().produced > 0
@@ -68,7 +84,7 @@ def kill(cluster: KshareCluster, role: str) -> None:
 
 
 def wait_until_started(cluster: KshareCluster, role: str, position: int) -> None:
-    started = re.compile(rf"\] started .*role={role.replace('_', '-')}$", re.MULTILINE)
+    started = re.compile(rf"\] started .*role={process_of(role)}$", re.MULTILINE)
     wait_for(lambda: started.search(cluster.log_text(), position) is not None, f"{role} starts", STARTED_WITHIN_S)
 
 
@@ -79,20 +95,18 @@ def pause(cluster: KshareCluster, role: str) -> None:
 
 @real_faults
 def test_each_role_is_killed(tmp_path: Path) -> None:
-    with KshareCluster(tmp_path) as cluster:
-        fault_of_each_role(cluster, "killed", lambda role: kill(cluster, role), RESUMES_WITHIN_S)
+    fault_of_each_role(tmp_path, "killed", kill, RESUMES_WITHIN_S)
 
 
 @real_faults
 def test_each_role_is_stopped_past_its_lease(tmp_path: Path) -> None:
-    with KshareCluster(tmp_path) as cluster:
-        fault_of_each_role(cluster, "stopped", lambda role: pause(cluster, role), AFTER_LEASE_S)
+    fault_of_each_role(tmp_path, "stopped", pause, AFTER_LEASE_S)
 
 
 @real_faults
 @pytest.mark.parametrize("single_process", [False, True])
 def test_everything_is_killed_again_and_again(tmp_path: Path, single_process: bool) -> None:
-    with KshareCluster(tmp_path, single_process=single_process) as cluster, RecordedRun(cluster.bootstrap) as run:
+    with recorded(tmp_path, single_process=single_process) as (cluster, run):
         for number in range(4):
             run.work_until_accepted(200)
             run.during(f"kill {number} of everything", lambda: kill_all(cluster), resumes_within_s=RESUMES_WITHIN_S)
@@ -110,7 +124,7 @@ def kill_all(cluster: KshareCluster) -> None:
 @contextmanager
 def cluster_with_disks(folder: Path) -> Iterator[tuple[KshareCluster, dict[str, SmallDisk]]]:
     """Each role that has a folder has a file system of its own there."""
-    cluster = KshareCluster(folder)
+    cluster = KshareCluster(folder, HISTORY_ON)
     with ExitStack() as entered:
         disks = {role: entered.enter_context(SmallDisk(folder_of(cluster, role))) for role in WITH_DISKS}
         entered.enter_context(cluster)
@@ -123,11 +137,16 @@ def disk_fault(folder: Path, name: str, fault_of: Callable[[SmallDisk], Abstract
         with fault_of(disk):
             time.sleep(DISK_FAULT_S)
 
-    with cluster_with_disks(folder) as (cluster, disks), RecordedRun(cluster.bootstrap) as run:
+    with cluster_with_disks(folder) as (cluster, disks), RecordedRun(cluster.bootstrap, cluster.failures) as run:
         run.work_until_accepted(200)
         for role, disk in disks.items():
             pid = cluster.role_pid(role)
-            run.during(f"{role}'s disk {name}", lambda disk=disk: stand(disk), resumes_within_s=RESUMES_WITHIN_S)  # type: ignore[misc]
+            run.during(
+                f"{role}'s disk {name}",
+                lambda disk=disk: stand(disk),  # type: ignore[misc]
+                resumes_within_s=RESUMES_WITHIN_S,
+                failing_disk=process_of(role),
+            )
             assert cluster.role_pid(role) == pid, f"{role} was started again, instead of going on"
         run.finish()
 
@@ -150,7 +169,7 @@ def test_the_disk_of_each_role_is_slow(tmp_path: Path) -> None:
 @real_faults
 def test_all_processes_are_killed_while_disks_hang(tmp_path: Path) -> None:
     """Writes that were under way are never answered: they are in the log or not, and what was confirmed is."""
-    with cluster_with_disks(tmp_path) as (cluster, disks), RecordedRun(cluster.bootstrap) as run:
+    with cluster_with_disks(tmp_path) as (cluster, disks), RecordedRun(cluster.bootstrap, cluster.failures) as run:
         run.work_until_accepted(200)
         for role, disk in disks.items():
 
@@ -162,7 +181,12 @@ def test_all_processes_are_killed_while_disks_hang(tmp_path: Path) -> None:
                     time.sleep(1.0)
                 wait_until_started(cluster, role, position)
 
-            run.during(f"{role} killed in a write", kill_hung, resumes_within_s=RESUMES_WITHIN_S)
+            run.during(
+                f"{role} killed in a write",
+                kill_hung,
+                resumes_within_s=RESUMES_WITHIN_S,
+                failing_disk=process_of(role),
+            )
         run.finish()
 
 
@@ -183,8 +207,7 @@ def clock_of_leader_s(bootstrap: str, topic: str) -> float:
 def test_the_wall_clock_of_all_roles_steps(tmp_path: Path, step_s: float) -> None:
     """Locks, leases and sessions are measured by monotonic clocks: a step changes none of them."""
     clock = SteppedClock(tmp_path / "clock")
-    cluster = KshareCluster(tmp_path / "cluster", variables=clock.variables)
-    with cluster, RecordedRun(cluster.bootstrap) as run:
+    with recorded(tmp_path / "cluster", variables=clock.variables) as (cluster, run):
         create_topic(cluster.bootstrap, "clock", 1, message_timestamp_type="LogAppendTime")
         run.work_until_accepted(200)
         run.during("clock stepped", lambda: clock.step_to(step_s), resumes_within_s=RESUMES_WITHIN_S)

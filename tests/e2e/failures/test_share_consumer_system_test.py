@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clients.delivery_history import HISTORY_ON
 from support.clusters.kshare_cluster import KshareCluster
 from support.clusters.restarted_roles import RestartedRole, RestartedRoles
 from support.recorded.run import RecordedRun
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.real_faults, pytest.mark.timeout(600)]
 MEMBERS = 3
 BOUNCES = 2
 RESUMES_WITHIN_S = 10.0
+LEASE_S = 10.0
+"""kshare.node.lease.ms. Until it ends, a gateway that was killed stays the broker of its partitions in the metadata."""
 AFTER_FAILURE = 1000
 """Acknowledgements that the system test waits for after a failure."""
 clean_or_hard = pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "hard"])
@@ -29,9 +32,21 @@ clean_or_hard = pytest.mark.parametrize("is_clean", [True, False], ids=["clean",
 @contextmanager
 def running(folder: Path, partitions: int = 3) -> Iterator[RecordedRun]:
     """A run of which every member has got records."""
-    with KshareCluster(folder) as cluster, RecordedRun(cluster.bootstrap, partitions=partitions) as run:
+    with (
+        KshareCluster(folder, HISTORY_ON) as cluster,
+        RecordedRun(cluster.bootstrap, cluster.failures, partitions=partitions) as run,
+    ):
         wait_until_all_get_records(run)
         yield run
+
+
+@contextmanager
+def several_gateways(folder: Path) -> Iterator[tuple[RestartedRoles, RecordedRun]]:
+    with (
+        RestartedRoles(folder, HISTORY_ON) as cluster,
+        RecordedRun(",".join(cluster.bootstraps), cluster.failures, members=MEMBERS) as run,
+    ):
+        yield cluster, run
 
 
 def wait_until_all_get_records(run: RecordedRun) -> None:
@@ -62,7 +77,7 @@ def test_bounces_of_every_process(tmp_path: Path, is_clean: bool) -> None:
         role.start()
         role.wait_ready()
 
-    with RestartedRoles(tmp_path, {}) as cluster, RecordedRun(",".join(cluster.bootstraps), members=MEMBERS) as run:
+    with several_gateways(tmp_path) as (cluster, run):
         wait_until_all_get_records(run)
         for name, role in cluster.roles.items():
             run.during(name, lambda role=role: bounce(role), resumes_within_s=RESUMES_WITHIN_S)  # type: ignore[misc]
@@ -72,10 +87,11 @@ def test_bounces_of_every_process(tmp_path: Path, is_clean: bool) -> None:
 
 @clean_or_hard
 def test_a_gateway_that_fails_for_good(tmp_path: Path, is_clean: bool) -> None:
-    with RestartedRoles(tmp_path, {}) as cluster, RecordedRun(",".join(cluster.bootstraps), members=MEMBERS) as run:
+    with several_gateways(tmp_path) as (cluster, run):
         wait_until_all_get_records(run)
         gateway = cluster.roles["gateway-1"]
-        run.during("gateway-1", gateway.stop if is_clean else gateway.kill, resumes_within_s=RESUMES_WITHIN_S)
+        resumes_within_s = RESUMES_WITHIN_S if is_clean else LEASE_S + RESUMES_WITHIN_S
+        run.during("gateway-1", gateway.stop if is_clean else gateway.kill, resumes_within_s=resumes_within_s)
         run.work_until_accepted(AFTER_FAILURE)
         run.finish(cluster.bootstraps[1])
 

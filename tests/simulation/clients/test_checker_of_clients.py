@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kshare_core.states import AcknowledgeType
-from support.recorded.run import Window, fetched_in_time, longest_stall_s
+from support.recorded.run import fetched_in_time
 from support.simulation.checker import Checker, Expectations
 from support.simulation.history import (
     AcknowledgeAnswered,
@@ -78,9 +78,3 @@ def test_a_release_that_was_forgotten_is_found() -> None:
 
 def test_a_confirmed_record_that_the_log_lost_is_found() -> None:
     assert "produced and confirmed, but lost" in broken(log=())
-
-
-def test_a_stall_begins_with_the_end_of_the_fault() -> None:
-    window = Window("killed", 1.0, 4.0, 10.0)
-    assert longest_stall_s(window, [0.5, 3.0, 6.5, 7.0]) == 2.5
-    assert longest_stall_s(window, [0.5]) == float("inf")

@@ -7,7 +7,7 @@ offset is accounted for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -104,6 +104,22 @@ def whole_history(bootstrap: str, group: str, topic: str, ends: Sequence[int]) -
     for partition, end in enumerate(ends):
         wait_for_events(bootstrap, group, topic, partial(_starts_at, end), partition)
     return read_history(bootstrap)
+
+
+def faults_of_history(
+    bootstrap: str, group: str, topic: str, starts: Mapping[int, int], delivery_count_limit: int
+) -> list[str]:
+    """The faults that the audit finds in a group's history of a topic, in words.
+
+    `starts`: by partition the group's start offset, which the history has to tell first, since it is published late.
+    AssertionError where it does not, or where it has no delivery of a partition.
+    """
+    for partition, start in starts.items():
+        wait_for_events(bootstrap, group, topic, partial(_starts_at, start), partition)
+    records = [record for record in read_history(bootstrap) if (record.group, record.topic) == (group, topic)]
+    audits = audit_records(records, lambda _: delivery_count_limit)
+    assert [audit.end_offset for audit in audits if audit.deliveries] == [start for _, start in sorted(starts.items())]
+    return [str(finding) for audit in audits for finding in audit.findings if finding.severity is Severity.FAULT]
 
 
 def assert_history_is_sound(

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from support.clusters.role_logs import Failure, failures_in
 from support.environment.free_ports import free_port
 
 READY_WITHIN_S = 60.0
@@ -86,7 +87,7 @@ class RestartedRole:
         self.wait_ready()
 
     def log(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
 class RestartedRoles:
@@ -153,6 +154,10 @@ class RestartedRoles:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._kill()
+
+    def failures(self) -> list[Failure]:
+        """What the processes logged as failures so far."""
+        return [failure for name, role in self.roles.items() for failure in failures_in(role.log(), name)]
 
     def _kill(self) -> None:
         for role in self.roles.values():

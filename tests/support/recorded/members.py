@@ -126,6 +126,8 @@ class Members:
         self._pipes: dict[int, Connection] = {}
         self._lives = 0
         self.events: list[MemberEvent] = []
+        self.started_at: dict[str, float] = {}
+        """When each life began."""
         self.came: dict[int, int] = {}
         """How many records came to the present member of each place that has one."""
 
@@ -151,6 +153,7 @@ class Members:
             self._bootstrap, self._topic, self._group, name, self._lives * 10_000_000, dict(self._settings)
         )
         process = _CONTEXT.Process(target=_work, args=(task, there), daemon=True, name=name)
+        self.started_at[name] = time.monotonic()
         process.start()
         there.close()
         self._processes[place], self._pipes[place], self.came[place] = process, here, 0
