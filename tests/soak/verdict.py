@@ -1,7 +1,8 @@
 """Whether a soak passed: nothing lost, nothing redelivered after its confirmation, memory and descriptors flat.
 
 A process that is killed every minute shows no slow leak. So a run of LONG_S or more spares one process of each role
-from kills in its second half, and these have trends of their own. All trends of such a run have to be measured.
+from kills in its second half. Processes that live for long have more memory than such as were killed a moment ago, so
+that the halves have trends of their own. All of them have to be measured.
 """
 
 from __future__ import annotations
@@ -108,12 +109,12 @@ class Spared:
 
 
 def trends(samples: Sequence[Sample], spared: Spared | None) -> list[Trend]:
-    """Of each process during the whole run, and of those that were spared since then; None: the run was not long."""
-    found = _trends(samples, "", is_required=spared is not None)
-    if spared is not None:
-        later = [_of_processes(sample, spared.names) for sample in samples if sample.at_s >= spared.since_s]
-        found += _trends(later, ", never killed", is_required=True)
-    return found
+    """Of each process until some were spared, and of those from then on; None: of each during the whole run."""
+    if spared is None:
+        return _trends(samples, "", is_required=False)
+    before = [sample for sample in samples if sample.at_s < spared.since_s]
+    since = [_of_processes(sample, spared.names) for sample in samples if sample.at_s >= spared.since_s]
+    return _trends(before, "", is_required=True) + _trends(since, ", spared", is_required=True)
 
 
 def restarts_of_spared(samples: Sequence[Sample], spared: Spared) -> list[str]:
