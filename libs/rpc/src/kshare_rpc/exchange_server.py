@@ -7,6 +7,9 @@ Calls with long answers (`Method.has_long_answer`) begin only while their caller
 while UNREAD_ANSWERS_BYTES of its answers are unsent. They are also held while any of its answers are unsent and all
 connections together exceed the service's limit. So a process holds at most that limit and one answer per connection.
 Other calls overtake held calls.
+
+A caller may end its side of a stream after its last call. The stream then ends when all of its calls are answered,
+those too that had not started, and their answers are sent.
 """
 
 from __future__ import annotations
@@ -44,10 +47,11 @@ CALLS_PER_STREAM_LIMIT = 16_384
 class _ServedStream:
     """One stream of a connection."""
 
-    __slots__ = ("caller_ended", "under_way")
+    __slots__ = ("caller_ended", "unanswered")
 
     def __init__(self) -> None:
-        self.under_way = 0
+        self.unanswered = 0
+        """Calls that were received and have no answer yet, whether they have started or not."""
         self.caller_ended = False
 
 
@@ -78,6 +82,9 @@ class ServerExchange(Http2Exchange):
         self._under_way = 0
         self._held: deque[tuple[int, FrameHeader, memoryview]] = deque()
         """Held calls: those with long answers that wait until the caller has read more."""
+        self._ended_by_caller: dict[int, None] = {}
+        """The streams that end with their last answer."""
+        self._ending: asyncio.Handle | None = None
         self._counted_unsent = 0
         self._long_begun = 0
         """Calls with long answers that began in this turn of the event loop."""
@@ -95,13 +102,17 @@ class ServerExchange(Http2Exchange):
             self._open(event)
         elif isinstance(event, h2.events.StreamEnded) and event.stream_id in self._streams:
             self._streams[event.stream_id].caller_ended = True
+            self._ended_by_caller[event.stream_id] = None
             self._end_if_done(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
-            self._streams.pop(event.stream_id or 0, None)
+            self._forget_stream(event.stream_id or 0)
             self._frames.close_stream(event.stream_id or 0)
 
     def stream_message(self, stream_id: int, message: memoryview) -> None:
         self._waiting.append((stream_id, *decode_frame(message)))
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.unanswered += 1
         self._start_waiting()
 
     def stream_failed(self, stream_id: int, error: FrameError) -> None:
@@ -116,6 +127,7 @@ class ServerExchange(Http2Exchange):
     def lost(self, reason: str) -> None:
         self._connections.pop(self, None)
         self._streams.clear()
+        self._ended_by_caller.clear()
         self._waiting.clear()
         self._held.clear()
         self._calls.holding.pop(self, None)
@@ -128,6 +140,8 @@ class ServerExchange(Http2Exchange):
         self._counted_unsent = self.unsent_bytes
         if calls.holding:
             calls.let_go_soon()
+        if self._ended_by_caller and self._ending is None and not self.has_unsent:
+            self._ending = self._loop.call_soon(self._end_those_done)  # not within a write of the frames
 
     def start_held(self) -> None:
         """Starts held calls as long as the caller reads."""
@@ -211,7 +225,6 @@ class ServerExchange(Http2Exchange):
     def _start(self, stream_id: int, header: FrameHeader, payload: memoryview) -> None:
         stream = self._streams.get(stream_id)
         if stream is not None:
-            stream.under_way += 1
             self._under_way += 1
             if self._calls.has_long_answer(header.method):
                 self._long_begun += 1
@@ -223,7 +236,7 @@ class ServerExchange(Http2Exchange):
     def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
         """Sends a call's answer; at once if no other call is in flight, whose answer may be waiting already."""
         self._under_way -= 1
-        stream.under_way -= 1
+        stream.unanswered -= 1
         if self._streams.get(stream_id) is not stream:
             return  # the caller has disconnected
         self.send(stream_id, frame, at_once=not self._under_way)
@@ -234,11 +247,22 @@ class ServerExchange(Http2Exchange):
 
     def _end_if_done(self, stream_id: int) -> None:
         stream = self._streams[stream_id]
-        if stream.caller_ended and not stream.under_way and not self.has_unsent:
+        if stream.caller_ended and not stream.unanswered and not self.has_unsent:
             self._end_stream(stream_id, grpc.StatusCode.OK, "")
 
-    def _end_stream(self, stream_id: int, code: grpc.StatusCode, message: str) -> None:
+    def _end_those_done(self) -> None:
+        """Ends the streams whose last answer was unsent before."""
+        self._ending = None
+        for stream_id in list(self._ended_by_caller):
+            if stream_id in self._ended_by_caller:
+                self._end_if_done(stream_id)
+
+    def _forget_stream(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
+        self._ended_by_caller.pop(stream_id, None)
+
+    def _end_stream(self, stream_id: int, code: grpc.StatusCode, message: str) -> None:
+        self._forget_stream(stream_id)
         self._frames.close_stream(stream_id)
         trailers = [("grpc-status", str(code.value[0]))]
         if message:
