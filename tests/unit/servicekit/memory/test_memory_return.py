@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 from kshare_runtime.held_memory import HeldCache, HeldMemory
@@ -124,6 +126,39 @@ def test_a_cache_that_is_removed_is_not_asked() -> None:
     remove()
     remove()
     assert (held.used_bytes, held.caches) == (0, [])
+
+
+THREAD = """
+import threading
+from kshare_fastpath.memory import KEPT_BYTES, keep_large_buffers
+from kshare_servicekit.memory.giving_back import resident_bytes, return_free_pages
+assert keep_large_buffers()
+may_end, is_done = threading.Event(), threading.Event()
+
+def decompress():
+    pieces = [bytearray(16 << 20) for _ in range(3)]
+    del pieces
+    is_done.set()
+    may_end.wait()
+
+before = resident_bytes()
+thread = threading.Thread(target=decompress)
+thread.start()
+is_done.wait()
+kept = resident_bytes() - before
+return_free_pages()
+print(kept >> 20, (resident_bytes() - before) >> 20)
+may_end.set()
+thread.join()
+"""
+
+
+def test_freed_heap_memory_of_a_thread_goes_back_to_the_system() -> None:
+    """A thread with a heap of its own kept all of it."""
+    result = subprocess.run([sys.executable, "-c", THREAD], capture_output=True, text=True, check=True)
+    kept_mib, left_mib = map(int, result.stdout.split())
+    assert kept_mib >= 45
+    assert left_mib < 5
 
 
 def test_freed_heap_memory_goes_back_to_the_system() -> None:
