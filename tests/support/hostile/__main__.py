@@ -26,6 +26,7 @@ def main() -> int:
     )
     options.add_argument("--log", type=Path, default=None, help="where to keep the roles' log")
     options.add_argument("--api", type=int, nargs="*", default=[], help="keys of the APIs; all of them unless given")
+    options.add_argument("--sasl", action="store_true", help="a SASL listener for half of them, and an authorizer")
     options.add_argument("--call-seconds", type=float, default=10.0, help="of calls between roles, after it")
     given = options.parse_args()
     seed = int(time.time()) if given.seed is None else given.seed
@@ -45,6 +46,7 @@ def main() -> int:
             api_keys=given.api,
             is_alone=True,
             requests_per_second=given.rate,
+            has_sasl=given.sasl,
         )
     if given.log is not None:
         given.log.write_text(found.log)
@@ -54,7 +56,13 @@ def main() -> int:
     if not given.call_seconds:
         return 1 if found.problems else 0
     with memory_folder() as folder:
-        calls = run_calls(folder, SETTINGS, seed=seed, seconds=given.call_seconds, topics=TOPICS)
+        calls = run_calls(
+            folder,
+            SETTINGS,
+            seed=seed,
+            seconds=given.call_seconds,
+            topics=TOPICS,
+        )
     print(calls.report())
     return 1 if found.problems or calls.problems else 0
 

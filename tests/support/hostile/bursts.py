@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from support.hostile.kafka_messages import Vocabulary
 from support.hostile.requests import HostileRequest, RequestSource
@@ -22,17 +22,35 @@ Burst = list[HostileRequest]
 class Bursts:
     """An endless supply of bursts; the same seed has the same ones, whether they were drawn ahead or not."""
 
-    def __init__(self, source: random.Random, vocabulary: Vocabulary, api_keys: Collection[int] = ()) -> None:
-        """`api_keys`: see RequestSource."""
+    def __init__(
+        self,
+        source: random.Random,
+        vocabulary: Vocabulary,
+        api_keys: Collection[int] = (),
+        corpus: Sequence[bytes] = (),
+        first_id: int = 1,
+    ) -> None:
+        """`api_keys` and `corpus`: see RequestSource. `first_id`: the correlation id of the first request."""
         self._source = source
-        self._requests = RequestSource(source, vocabulary, api_keys)
+        self._requests = RequestSource(source, vocabulary, api_keys, corpus)
         self._ahead: deque[Burst] = deque()
-        self._next_id = 1
+        self._next_id = first_id
 
     def draw_ahead(self) -> int:
         """Draws one more burst and keeps it; the number of its requests."""
         self._ahead.append(self._drawn())
         return len(self._ahead[-1])
+
+    def again(self, correlation_id: int, limit: int) -> HostileRequest | None:
+        """The request with this id among the next `limit` ones; for a supply that was just made."""
+        drawn = 0
+        while drawn < limit:
+            burst = self._drawn()
+            drawn += len(burst)
+            for request in burst:
+                if request.correlation_id == correlation_id:
+                    return request
+        return None
 
     def next_burst(self) -> Burst:
         return self._ahead.popleft() if self._ahead else self._drawn()

@@ -28,6 +28,10 @@ class ProcessFigures:
     """How long the main thread could run within the block and had no processor: what a busy machine adds."""
 
     @property
+    def seconds(self) -> float:
+        return self.samples[-1][0] - self.samples[0][0]
+
+    @property
     def first_bytes(self) -> int:
         return self.samples[0][1]
 

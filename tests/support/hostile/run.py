@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import uvloop
@@ -19,32 +20,38 @@ from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic
 from support.clients.good_client import Figures, GoodClient
 from support.clusters.kshare_cluster import ROLES, KshareCluster
+from support.environment.free_ports import free_port
+from support.hostile.bounds import RESTED_S, exceeded, kept
 from support.hostile.bursts import Bursts
-from support.hostile.corpus import corpus_requests
+from support.hostile.corpus import FOUND_FOLDER, FOUND_LIMIT, FoundFrames, corpus_frames, corpus_requests
+from support.hostile.entrances import Entrance, entrances
 from support.hostile.kafka_messages import Vocabulary
 from support.hostile.process_figures import MIB, ProcessFigures, watched
-from support.hostile.requests import served_versions
-from support.hostile.role_logs import kinds_of_lines, lines_in_a_second, unexpected_lines
+from support.hostile.requests import HostileRequest, served_versions
+from support.hostile.role_logs import (
+    correlation_ids,
+    kinds_of_lines,
+    lines_in_a_second,
+    logged_refusals,
+    silent_refusals,
+    unexpected_lines,
+)
 from support.hostile.senders import Outcomes, Pace, Sender
 from support.hostile.topics import topic_ids
 
 TOPICS = ("hostile-a", "hostile-b", "hostile-compacted")
-BUDGET_BYTES = 96 * MIB
 SETTINGS = {
-    "kshare.queued.max.bytes": str(BUDGET_BYTES),
+    "kshare.queued.max.bytes": str(96 * MIB),
     "kshare.gateway.cache.bytes": str(16 * MIB),
-    "kshare.leader.tail.bytes": str(64 * MIB),
+    "kshare.leader.tail.bytes": str(4 * MIB),
     "kshare.max.partitions": "100",
     "group.min.session.timeout.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
 }
-MEMORY_GROWTH_LIMIT_BYTES = BUDGET_BYTES + 192 * MIB
-"""The budget, and as in the other attacks: copies on the way, what malloc keeps, and a batch after decompression."""
-DESCRIPTORS_BESIDE_CONNECTIONS = 64
 SENDERS_NICE = 10
 DRAWN_FOR_A_JUDGED_REQUEST = 1.4
 """A connection's end cuts off the requests behind the one that it refused: 0.3 to 0.35 for each that is judged."""
-LINES_PER_SECOND_LIMIT = 300
+LATE_LINES_S = 10.0
 P99_LIMIT_MS = 250.0
 """As beside the other attacks; on a machine where it is more than half of that already, at most twice as much."""
 
@@ -69,6 +76,8 @@ class Run:
     """`calm` is before the attack. Some minutes of this machine have a p99 twice that of others without any attack."""
     beside_drawing: Figures | None = None
     """Beside senders that draw requests and send none: what the use of a processor alone does to a client."""
+    rested: Mapping[str, ProcessFigures] = field(default_factory=dict)
+    """The roles without any client, after the good client was measured once more; empty where it was not."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -78,7 +87,7 @@ class Run:
 
     def report(self) -> str:
         """Figures for a person."""
-        met = len(self.outcomes.by_version)
+        met = len(self.outcomes.by_version.keys() & set(served_versions()))
         lines = [
             f"{self.outcomes.judged} requests in {self.seconds:.0f} s "
             f"({self.outcomes.judged / self.seconds:.0f}/s) over "
@@ -87,14 +96,17 @@ class Run:
             f"{met} of {len(served_versions())} versions of APIs met, each at least "
             f"{min(self.outcomes.by_version.values(), default=0)} times; "
             + ", ".join(f"{name} {count}" for name, count in self.outcomes.by_damage.most_common()),
-            f"longest burst until its last answer: {self.outcomes.longest_s:.1f} s",
+            f"longest burst until its last answer: {self.outcomes.longest_s:.1f} s; the form of "
+            f"{self.outcomes.checked} answers was checked",
             f"good client before: {self.calm}; after: {self.calm_after}; without, in all: {self.baseline}",
             *self._beside_drawing(),
             f"good client beside it: {self.attacked}, p99 {self.attacked.p99_ms / self.baseline.p99_ms:.2f} times",
             *(f"{role}: {figures}" for role, figures in self.processes.items()),
+            *(f"{role} afterwards: {figures.last_bytes // MIB} MiB" for role, figures in self.rested.items()),
             f"log: {self.log.count(chr(10))} lines, at most {lines_in_a_second(self.log)} in one second",
         ]
         lines += self._refused_and_logged()
+        lines += self.outcomes.found.report()
         lines += [f"PROBLEM: {problem}" for problem in self.problems]
         return "\n".join(lines)
 
@@ -113,6 +125,11 @@ class Run:
                 for (key, version), count in self.outcomes.good_refused.most_common(20)
             ]
             lines.append("readable requests that closed the connection: " + ", ".join(named))
+        logged = logged_refusals(self.log)
+        lines.append(
+            f"refusals in the log: {logged.total}, in {logged.lines} lines; between {self.outcomes.refused_whole} and "
+            f"{self.outcomes.refused} were seen"
+        )
         return lines + [f"  {count:6} {kind}" for kind, count in kinds_of_lines(self.log)]
 
 
@@ -129,6 +146,7 @@ def run_hostile(
     api_keys: Collection[int] = (),
     is_alone: bool = False,
     requests_per_second: float | None = None,
+    has_sasl: bool = False,
 ) -> Run:
     """Starts a cluster, and ends after at least so many requests and seconds, of those that are given.
 
@@ -136,15 +154,19 @@ def run_hostile(
     the requests before the attack, for at least `calm_s`, while the good client is measured; in memory they have about
     a kilobyte each. `is_alone`: whether nothing else runs on the machine.
     `requests_per_second`: at most, of all connections together; None: as many as the machine can do.
+    `has_sasl`: half of the connections go to a SASL listener, and the authorizer is on (`entrances`).
     """
-    with KshareCluster(folder, SETTINGS) as cluster:
+    port = free_port()
+    doors, settings = entrances(port, SETTINGS, has_sasl=has_sasl)
+    with KshareCluster(folder, settings, port=port) as cluster:
         for topic in TOPICS:
             create_topic(cluster.bootstrap, topic, 2)
         vocabulary = Vocabulary(topics=TOPICS, topic_ids=topic_ids(cluster.bootstrap, TOPICS))
         pids = {role: cluster.role_pid(role) for role in ROLES}
-        outcomes = Outcomes()
-        sources = [random.Random(seed * 1_000 + number) for number in range(connections)]
-        bursts = [Bursts(source, vocabulary, api_keys) for source in sources]
+        rested: Mapping[str, ProcessFigures] = {}
+        outcomes = Outcomes(found=FoundFrames(FOUND_FOLDER / f"seed-{seed}"))
+        supply = Supply(seed, connections, vocabulary, api_keys)
+        bursts = [supply.bursts(number) for number in range(connections)]
         with GoodClient(cluster.bootstrap) as client:
             with client.measured() as calm:
                 time.sleep(calm_s)
@@ -156,20 +178,58 @@ def run_hostile(
             with watched(pids) as processes, client.measured() as attacked:
                 began = time.monotonic()
                 is_enough = _limit(outcomes, began, requests, seconds)
-                sending = _send(cluster.port, bursts, outcomes, is_enough, Pace(requests_per_second))
+                sending = _send(doors, bursts, outcomes, is_enough, Pace(requests_per_second))
                 _after_the_services(lambda: uvloop.run(sending), is_alone=is_alone)
                 took_s = time.monotonic() - began
             calm_after = None
             if calm_after_s:
                 with client.measured() as calm_after:
                     time.sleep(calm_after_s)
-        log = cluster.log_text()[logged:]
-        found = Run(outcomes, took_s, processes, calm, attacked, log, connections, calm_after, beside_drawing)
+        if calm_after_s:
+            with watched(pids) as rested:
+                time.sleep(RESTED_S)
+        log = _complete_log(cluster, logged, outcomes.refused_whole)
+        found = Run(outcomes, took_s, processes, calm, attacked, log, connections, calm_after, beside_drawing, rested)
         for role, pid in pids.items():
             if cluster.role_pid(role) != pid:
                 found.problems.append(f"{role} was started again: it had ended")
     found.problems += _problems(found)
+    for correlation_id in correlation_ids(unexpected_lines(log))[:FOUND_LIMIT]:
+        request = supply.again(correlation_id, outcomes.sent)
+        if request is not None:
+            outcomes.keep("a line of level error or a traceback", request)
     return found
+
+
+class Supply:
+    """The requests of a run, by sender: `again` draws one of them once more, since keeping all takes a gigabyte."""
+
+    def __init__(self, seed: int, senders: int, vocabulary: Vocabulary, api_keys: Collection[int]) -> None:
+        self._seed = seed
+        self._vocabulary = vocabulary
+        self._api_keys = api_keys
+        self._corpus = corpus_frames()
+        self._ids_of_each = (2**31 - 1) // senders
+
+    def bursts(self, number: int) -> Bursts:
+        source = random.Random(self._seed * 1_000 + number)
+        first_id = number * self._ids_of_each + 1
+        return Bursts(source, self._vocabulary, self._api_keys, self._corpus, first_id)
+
+    def again(self, correlation_id: int, limit: int) -> HostileRequest | None:
+        """The request with this id, among the first `limit` of its sender."""
+        return self.bursts((correlation_id - 1) // self._ids_of_each).again(correlation_id, limit)
+
+
+def _complete_log(cluster: KshareCluster, start: int, refusals: int) -> str:
+    """The log from `start` on, once it tells of so many refusals: of lines that are left out, it tells a second later.
+
+    Where it does not, `silent_refusals` says so.
+    """
+    deadline = time.monotonic() + LATE_LINES_S
+    while logged_refusals(log := cluster.log_text()[start:]).total < refusals and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return log
 
 
 def _after_the_services(work: Callable[[], None], *, is_alone: bool) -> None:
@@ -210,24 +270,25 @@ def _limit(outcomes: Outcomes, began: float, requests: int | None, seconds: floa
 
 
 async def _send(
-    port: int, bursts: Sequence[Bursts], outcomes: Outcomes, is_enough: Callable[[], bool], pace: Pace
+    doors: Sequence[Entrance], bursts: Sequence[Bursts], outcomes: Outcomes, is_enough: Callable[[], bool], pace: Pace
 ) -> None:
     """The corpus first, one connection for each; then all senders at once."""
-    sender = Sender(port, outcomes)
+    senders = [Sender(door, outcomes) for door in doors]
     for request in corpus_requests():
-        await sender.run_one(request)
-    await asyncio.gather(*(sender.run(each, pace, is_enough) for each in bursts))
+        await senders[0].run_one(request)
+    work = zip(bursts, cycle(senders), strict=False)
+    await asyncio.gather(*(sender.run(each, pace, is_enough) for each, sender in work))
 
 
 def _problems(run: Run) -> list[str]:
-    found = list(run.outcomes.problems)
-    found += [f"in the log: {line}" for line in unexpected_lines(run.log)[:20]]
-    for role, figures in run.processes.items():
-        grown = figures.peak_bytes - figures.first_bytes
-        if grown > MEMORY_GROWTH_LIMIT_BYTES:
-            found.append(f"{role} grew by {grown // MIB} MiB")
-        if figures.peak_descriptors > figures.first_descriptors + run.connections * 2 + DESCRIPTORS_BESIDE_CONNECTIONS:
-            found.append(f"{role} had {figures.peak_descriptors} descriptors, {figures.first_descriptors} at first")
-    if (most := lines_in_a_second(run.log)) > LINES_PER_SECOND_LIMIT:
-        found.append(f"{most} log lines in one second")
+    outcomes = run.outcomes
+    found = list(outcomes.problems)
+    found += exceeded(run.processes, run.log, connections=run.connections)
+    found += kept(run.processes, run.rested)
+    found += silent_refusals(
+        logged_refusals(run.log),
+        outcomes.refusal_times,
+        refused_whole=outcomes.refused_whole,
+        refused=outcomes.refused,
+    )
     return found

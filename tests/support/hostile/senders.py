@@ -18,11 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kshare_gateway.dispatch import SERVED_APIS
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import MalformedRequest, decode_response
 from support.hostile.bursts import Bursts
-from support.hostile.requests import Damage, HostileRequest, framed, header
+from support.hostile.corpus import FOUND_FOLDER, FoundFrames
+from support.hostile.entrances import Entrance, NotLoggedIn
+from support.hostile.requests import SERVED, HostileRequest, framed, header, key_and_version
 
 ANSWER_BOUND_S = 30.0
 READ_BYTES = 1 << 18
@@ -47,7 +48,18 @@ class Outcomes:
     by_damage: Counter[str] = field(default_factory=Counter)
     good_refused: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Requests that a gateway can read, at which it closed the connection."""
+    refused_whole: int = 0
+    """Those of `refused` that came whole: the gateway ended the connection, and its log says why."""
+    refusal_times: set[tuple[int, int]] = field(default_factory=set)
+    """In which seconds since 1970 the bursts of those were sent, and in which the end of the connection was seen."""
+    checked: int = 0
+    """Answers whose form was checked."""
     problems: list[str] = field(default_factory=list)
+    found: FoundFrames = field(default_factory=lambda: FoundFrames(FOUND_FOLDER))
+
+    @property
+    def sent(self) -> int:
+        return self.judged + self.not_reached
 
     @property
     def judged(self) -> int:
@@ -57,6 +69,14 @@ class Outcomes:
         if len(self.problems) < 50:
             shown = "" if request is None else f": {request.damage} {request.frame[:600].hex()}"
             self.problems.append(text + shown)
+            if request is not None:
+                self.keep(text, request)
+
+    def keep(self, text: str, request: HostileRequest) -> None:
+        """Writes the request's frame into the folder of those that failed."""
+        served = SERVED.get(request.api_key)
+        name = f"api_{request.api_key}" if served is None else served.name
+        self.found.add(f"{name}_v{request.version}_{request.damage}", request.frame, text)
 
 
 def probe(correlation_id: int) -> bytes:
@@ -108,10 +128,10 @@ class Pace:
 
 
 class Sender:
-    """Sends to the gateway on `port` and judges the answers. Several `run`s may be under way at once."""
+    """Sends to a gateway and judges the answers. Several `run`s may be under way at once."""
 
-    def __init__(self, port: int, outcomes: Outcomes) -> None:
-        self._port = port
+    def __init__(self, entrance: Entrance, outcomes: Outcomes) -> None:
+        self._entrance = entrance
         self._outcomes = outcomes
         self._answers = 0
 
@@ -119,8 +139,8 @@ class Sender:
         """One client after the other sends until `is_enough` says so, at the pace that all share."""
         while not is_enough():
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            except OSError as error:
+                reader, writer = await self._entrance.connect()
+            except (OSError, NotLoggedIn) as error:
                 self._outcomes.problem(f"no connection to the gateway: {error}")
                 await asyncio.sleep(0.2)
                 continue
@@ -134,7 +154,7 @@ class Sender:
 
     async def run_one(self, request: HostileRequest) -> None:
         """Sends one request over a connection of its own."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await self._entrance.connect()
         self._outcomes.connections += 1
         await self.burst(writer, _Answers(reader), [request])
         writer.transport.abort()
@@ -146,7 +166,7 @@ class Sender:
 
     async def burst(self, writer: asyncio.StreamWriter, answers: _Answers, burst: Sequence[HostileRequest]) -> bool:
         """Sends a burst and judges what comes back; whether the connection can be used further."""
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         probe_id = -(burst[-1].correlation_id % 2**30) - 1
         data = b"".join(request.frame for request in burst)
         try:
@@ -165,7 +185,7 @@ class Sender:
                 self._outcomes.problem("in the burst without an end", request)
             return False
         self._outcomes.longest_s = max(self._outcomes.longest_s, time.monotonic() - began)
-        self._count(burst, answered, is_open)
+        self._count(burst, answered, is_open, began_at)
         return is_open
 
     async def _read(
@@ -190,7 +210,7 @@ class Sender:
             request = left.pop(0)
             answered.append(request)
             self._answers += 1
-            if self._answers % ANSWERS_PER_CHECK == 0:
+            if request.is_known or self._answers % ANSWERS_PER_CHECK == 0:
                 self._check(request, frame)
         return answered, False
 
@@ -199,15 +219,19 @@ class Sender:
             self._outcomes.problem("a request was passed over", request)
 
     def _check(self, request: HostileRequest, frame: bytes) -> None:
-        """An answer to an undamaged request has the form of its version."""
-        if request.damage is not Damage.NONE:
+        """An answer to a request that a gateway can read has the form of its version, damaged or not."""
+        if not request.is_readable or request.ends_stream:
             return
+        api_key, version = key_and_version(request.frame)
+        self._outcomes.checked += 1
         try:
-            decode_response(SERVED_APIS[ApiKey(request.api_key)].request.RESPONSE, request.version, memoryview(frame))
+            decode_response(SERVED[api_key].request.RESPONSE, version, memoryview(frame))
         except MalformedRequest as error:
-            self._outcomes.problem(f"the answer is no {ApiKey(request.api_key).api_name} response: {error}", request)
+            self._outcomes.problem(f"the answer is no {ApiKey(api_key).api_name} response: {error}", request)
 
-    def _count(self, burst: Sequence[HostileRequest], answered: Sequence[HostileRequest], is_open: bool) -> None:
+    def _count(
+        self, burst: Sequence[HostileRequest], answered: Sequence[HostileRequest], is_open: bool, began_at: float
+    ) -> None:
         outcomes = self._outcomes
         judged = list(answered)
         unanswered = burst[len(answered) :]
@@ -216,6 +240,9 @@ class Sender:
             refused = next((each for each in unanswered if not each.is_readable or each.ends_stream), unanswered[0])
             judged.append(refused)
             outcomes.refused += 1
+            if not refused.ends_stream:
+                outcomes.refused_whole += 1
+                outcomes.refusal_times.add((int(began_at), int(time.time())))
             if refused.is_readable and not refused.ends_stream:
                 outcomes.good_refused[refused.api_key, refused.version] += 1
         outcomes.answered += len(answered)
