@@ -173,7 +173,8 @@ def test_a_gather_gives_its_results_as_ever() -> None:
         async def failing() -> int:
             raise ConnectionError("reset")
 
-        assert await asyncio.gather(value(), value()) == [1, 1]
+        first, second = await asyncio.gather(value(), value())
+        assert (first, second) == (1, 1)
         assert await asyncio.gather(return_exceptions=True) == []
         _, error = await asyncio.gather(value(), failing(), return_exceptions=True)
         assert isinstance(error, ConnectionError)

@@ -56,15 +56,15 @@ class EndedTasks:
                 heard = self._waiting_for_callbacks(ready)
             if id(task) in heard or (of_task is not None and of_task.stopped and not is_bug(error)):
                 continue
-            task._log_traceback = False  # type: ignore[attr-defined]
+            task._log_traceback = False
             found[f"{of_task}: the task {task.get_name()!r} ended by an exception: {error!r}"] = None
         return sorted(found)
 
     def _error(self, task: AnyTask) -> BaseException | None:
         """The exception of a task that ended by one which nobody looked at."""
-        if not task.done() or not task._log_traceback:  # type: ignore[attr-defined]
+        if not task.done() or not task._log_traceback:
             return None
-        error: BaseException | None = task._exception  # type: ignore[attr-defined]
+        error: BaseException | None = task._exception
         return None if isinstance(error, self._ignored) else error
 
     def _waiting_for_callbacks(self, ready: Iterable[asyncio.Handle]) -> set[int]:
@@ -74,7 +74,7 @@ class EndedTasks:
         return {
             id(argument)
             for handle in handles
-            for argument in handle._args or ()  # type: ignore[attr-defined]
+            for argument in handle._args or ()
             if isinstance(argument, asyncio.Future)
         }
 

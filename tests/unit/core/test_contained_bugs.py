@@ -28,7 +28,7 @@ def test_work_that_is_cancelled_ends() -> None:
     loop = VirtualLoop()
 
     async def main() -> None:
-        task = loop.create_task(restarted_after_bugs("the planted work", loop.create_future))  # type: ignore[arg-type]
+        task = loop.create_task(restarted_after_bugs("the planted work", loop.create_future))
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.wait([task])
