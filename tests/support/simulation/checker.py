@@ -123,7 +123,7 @@ class Checker:
                     break
 
     def _ended_once(self) -> Iterator[Violation]:
-        """No record has two confirmed ends (ACCEPT, REJECT) in a group: one of its senders was told a lie.
+        """No record has two confirmed ends (ACCEPT, REJECT) in a group: one confirmation is wrong.
 
         Of a record that was deleted, an acknowledgement is taken and does nothing. What counts is when it was answered:
         it may have waited in a gateway since long before the deletion.

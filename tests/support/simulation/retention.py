@@ -26,8 +26,8 @@ class _Produced(NamedTuple):
     """A value, as its producer sent it first."""
 
     sent_at: float
-    index: int
-    """In its batch."""
+    position: int
+    """In its batch; the first one has 0."""
     size_bytes: int
     """With the batch's header for the first value of the batch."""
 
@@ -68,7 +68,7 @@ class Retention:
         sent_at, free_from = self._ends.get(partition, ([], []))
         later = bisect_right(sent_at, time)
         end = min(log_end, free_from[later]) if later < len(free_from) else log_end
-        first = offset - known[offset].index if offset in known else offset
+        first = offset - known[offset].position if offset in known else offset
         sizes = (known[each].size_bytes if each in known else LARGEST_BYTES for each in range(first, end))
         return sum(sizes) >= self._retention_bytes
 

@@ -98,16 +98,16 @@ class _End(NamedTuple):
     tenure: _Tenure
     arrived: AcknowledgeArrived
     confirmed_at: float
-    count: float
+    delivery_count: float
     """The delivery count of the acquisition that it ended; infinite where the log may have dropped the record before,
     so that it ended nothing."""
 
     def forbids(self, tenure: _Tenure, hold: _Hold) -> bool:
         """Whether the acquisition contradicts it, by what the leader of this tenure knew."""
         if tenure is self.tenure:
-            return hold.event.delivery_count > self.count or hold.acquired_from > self.confirmed_at
+            return hold.event.delivery_count > self.delivery_count or hold.acquired_from > self.confirmed_at
         is_read = self.confirmed_at <= tenure.asked_at and tenure.state_epoch == self.tenure.state_epoch
-        return is_read and hold.event.delivery_count > self.count
+        return is_read and hold.event.delivery_count > self.delivery_count
 
 
 class HolderRules:
