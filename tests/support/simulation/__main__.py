@@ -1,9 +1,9 @@
 """Runs many seeds, or one again with a trace; see the package's text.
 
 The failing seeds are printed as they come, each with the command that replays it; in the end, or after SIGINT or
-SIGTERM, what the seeds met (`coverage`). Exits 1 when a seed failed, when not all were run, or when so many seeds as
-`coverage.ENOUGH_SEEDS` did not meet all that is declared. Of fresh seeds, the first that failed is shrunk for a minute
-at the end, and its script is printed: a log of CI then has what a test can replay.
+SIGTERM, what the seeds met (`coverage`). Exits 1 when a seed failed, when not all were run, or when so many seeds did
+not meet all that is declared as often as needed (`coverage.needed`). Of fresh seeds, the first that failed is shrunk
+for a minute at the end, and its script is printed: a log of CI then has what a test can replay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.runner import Result, be_quiet, run_as, run_seeds
 from support.simulation.scenario import SeedRun
 from support.simulation.seeds import fresh
-from support.simulation.seeds.coverage import Counts, not_met, table
+from support.simulation.seeds.coverage import Counts, needed, not_met, table
 from support.simulation.seeds.script import write_script
 from support.simulation.seeds.shrink import Shrinker, signature
 from support.simulation.swarm import draw_swarm_plan
@@ -116,7 +116,8 @@ def _run(jobs: Sequence[fresh.Job], processes: int, *, are_fresh: bool = False) 
     print(table(coverage, engines))
     missed = not_met(coverage, engines, len(results))
     for item in missed:
-        print(f"{len(results)} seeds did not meet: {item.table}: {item.name}")
+        often = f"{coverage[item]} times instead of {needed(item, len(results))}"
+        print(f"{len(results)} seeds met too seldom, {often}: {item.table}: {item.name}")
     failed = sorted(_options(result.engine, result.seed) for result in results if result.failed)
     print(f"{len(results)} seeds in {time.monotonic() - started:.0f} s; {len(failed)} failed{':' if failed else ''}")
     _print_engines(results)

@@ -118,6 +118,16 @@ class AcknowledgeAnswered(NamedTuple):
     error_code: int
 
 
+class Assigned(NamedTuple):
+    """A member of a share group heard of its assignment in the topic."""
+
+    time: float
+    group: str
+    member: str
+    epoch: int
+    partitions: tuple[int, ...]
+
+
 class HoldsEnded(NamedTuple):
     """All that the member held through this gateway may be given to others from now on."""
 
@@ -440,6 +450,7 @@ Event = (
     | Delivered
     | AcknowledgeSent
     | AcknowledgeAnswered
+    | Assigned
     | HoldsEnded
     | FaultEvent
     | Acquired

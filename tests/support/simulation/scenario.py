@@ -39,7 +39,8 @@ from support.simulation.rules.batch_files import batches_are_there
 from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
-from support.simulation.seeds.coverage import FAULTS, HOLE_LEFT, JOINED_HIT, Counts, Item, watched_machines
+from support.simulation.seeds.activity_coverage import activities_met
+from support.simulation.seeds.coverage import ACTIVITIES, FAULTS, HOLE_LEFT, JOINED_HIT, Counts, Item, watched_machines
 from support.simulation.seeds.script import NO_TRANSACTION, Batch, Script, draw_script
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, members_behaviour
 
@@ -183,6 +184,8 @@ class SeedRun:
         self.coverage[HOLE_LEFT] += sum(host.disk_conditions.hole_count for host in self.cluster.all_hosts())
         self.coverage[JOINED_HIT] += self.injector.met_by_joined
         self.coverage.update({Item(FAULTS, name): count for name, count in self.injector.met.items()})
+        activities = activities_met(history, self.activities.administrator.lives)
+        self.coverage.update({Item(ACTIVITIES, name): count for name, count in activities.items()})
         return Outcome(
             plan,
             violations,

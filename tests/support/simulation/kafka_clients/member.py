@@ -26,7 +26,7 @@ from kio.schema.share_group_heartbeat.v1 import response as heartbeat_response
 from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
 from support.simulation.connections import ConnectionLost
-from support.simulation.history import AcknowledgeAnswered, AcknowledgeSent, Delivered, HoldsEnded, Run
+from support.simulation.history import AcknowledgeAnswered, AcknowledgeSent, Assigned, Delivered, HoldsEnded, Run
 from support.simulation.kafka_clients.protocol import milliseconds, read_batches
 from support.simulation.kafka_clients.session import ClusterClient, TopicMetadata
 
@@ -48,6 +48,10 @@ FATAL_HEARTBEAT = (
 
 RENEWAL = (AcknowledgeType.RENEW,)
 EPOCHS_AHEAD = 5
+
+DIED, VANISHED, LEAVES = "the member died", "the member vanished", "the member leaves"
+SESSION_ENDED_WITH = "the session ended: "
+"""Why holds end (HoldsEnded.why); the last one is followed by the error code."""
 
 SESSION_ENDED = (
     ErrorCode.SHARE_SESSION_NOT_FOUND,
@@ -150,14 +154,14 @@ class ShareMember:
         """kill -9 of the consumer, with whatever it holds."""
         self._stop_tasks()
         for address in self._sessions:
-            self._end_holds(address, "the member died")
+            self._end_holds(address, DIED)
         self._client.cut_all()
 
     def vanish(self) -> None:
         """Its machine is gone from the network: no connection is closed, and nobody is told."""
         self._stop_tasks()
         for address in self._sessions:
-            self._end_holds(address, "the member vanished")
+            self._end_holds(address, VANISHED)
 
     async def stall(self, seconds: float) -> None:
         """It neither fetches nor acknowledges nor heartbeats for so long, with all that it holds; then it goes on."""
@@ -181,7 +185,7 @@ class ShareMember:
         """Closes its sessions (which releases what it holds) and leaves the group."""
         self._stop_tasks()
         for session in self._sessions.values():
-            self._end_holds(session.address, "the member leaves")
+            self._end_holds(session.address, LEAVES)
             if session.epoch > 0:
                 request = self._acknowledge_request(session, -1, [])
                 await self._quietly(self._client.at(session.address).call(request, self._acknowledge_response))
@@ -249,7 +253,8 @@ class ShareMember:
                 if self._metadata is not None and topic.topic_id == self._metadata.topic_id
                 for partition in topic.partitions
             }
-            self._client.note(f"assigned {sorted(self._assigned)} at epoch {self._epoch}")
+            client, partitions = self._client, tuple(sorted(self._assigned))
+            client.history.add(Assigned(client.now(), self.group, self.name, self._epoch, partitions))
             if answer.assignment.topic_partitions and self._metadata is None:
                 self._epoch = 0  # the topic's id is not known yet: join again to get the assignment again
 
@@ -390,7 +395,7 @@ class ShareMember:
         self._client.note(f"session at {session.address}: {answer.error_code!r} {answer.error_message}")
         if answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR or answer.error_code == ErrorCode.INVALID_REQUEST:
             self._client.bug(f"a correct share request was answered with {answer.error_code!r}: {answer.error_message}")
-        self._reset(session, f"the session ended: {answer.error_code!r}")
+        self._reset(session, f"{SESSION_ENDED_WITH}{answer.error_code!r}")
         if answer.error_code not in SESSION_ENDED:
             connection = self._client.at(session.address).connection
             if connection is not None:
