@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def small(engine: str, **nodes: int) -> Plan:
+def small(engine: str, **nodes: Any) -> Plan:
     """A short history without activities; several coordinators have an etcd, or brokers."""
     plan = replace(DRAW_PLAN[engine](1), activities=(), records=60, fault_seconds=15.0)
     plan = on_etcd(plan) if engine == EMBEDDED else plan

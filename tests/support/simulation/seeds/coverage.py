@@ -59,6 +59,7 @@ REFUSED = "acknowledgement of what is not Acquired"
 TRANSACTIONS = "transaction"
 BATCH_FILES = "batches in files"
 JOINED = "nodes that join"
+OF_LOST_DISKS = ("disk-lost", "disk-older")
 
 
 class Item(NamedTuple):
@@ -79,7 +80,7 @@ SYNC_FAILED = Item(BATCH_FILES, "a sync of a file failed")
 DAMAGED = Item(BATCH_FILES, "a read finds a value damaged")
 LEFT_UNSYNCED = Item(BATCH_FILES, "a crash finds bytes that were not synced")
 REMOVED_IS_BACK = Item(BATCH_FILES, "a crash brings a removed file back")
-HOLE_LEFT = Item(BATCH_FILES, "a crash leaves a hole before bytes that were not synced either")
+HOLE_LEFT = Item(BATCH_FILES, "a crash leaves a hole before later bytes that were not synced")
 OF_BATCH_FILES = (APPENDED, REMOVED, READ_MEANWHILE, SYNC_FAILED, DAMAGED, LEFT_UNSYNCED, HOLE_LEFT, REMOVED_IS_BACK)
 
 
@@ -130,9 +131,11 @@ RARE = (
     DAMAGED,
     LEFT_UNSYNCED,
     HOLE_LEFT,
-    *(Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.needs.get("coordinator", 1) > 1),
+    *(Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.needs.get("coordinator", 1) > 1 or kind.seeds_share),
+    *(Item(FAULTS, name) for name in OF_LOST_DISKS),
 )
-"""Also faults of etcd, which few clusters have: 300 seeds draw about five of each kind."""
+"""Also faults of etcd, which few clusters have: 300 seeds draw about five of each kind. A kind that has a share of the
+seeds is met once at most by each of them."""
 RAREST = (
     refused_acknowledgement(RecordState.ARCHIVED, Event.RENEW),
     *(refused_acknowledgement(RecordState.ARCHIVING, event) for event in OF_MEMBERS if event is not Event.ACCEPT),
@@ -166,7 +169,7 @@ def _transaction_transitions() -> Iterator[Item]:
 def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
     """What seeds of these engines, or with lost disks, meet, in the order in which it is printed."""
     chosen = set(engines)
-    lost = [Item(FAULTS, name) for name in ("disk-lost", "disk-older") if LOST_DISKS in chosen]
+    lost = [Item(FAULTS, name) for name in OF_LOST_DISKS if LOST_DISKS in chosen]
     if not chosen & set(ENGINES):
         return lost
     items = [Item(FAULTS, kind.name) for kind in FAULT_KINDS if kind.is_drawn and chosen & set(kind.engines)]
