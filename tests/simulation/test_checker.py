@@ -105,6 +105,13 @@ def test_a_delivery_that_clients_may_take_for_an_earlier_one_is_judged_by_the_le
     assert found == BY_THE_LEADERS_KNOWLEDGE
 
 
+def test_breaches_of_one_rule_do_not_hide_another_one() -> None:
+    """More than three records with two holders come before the answer that confirms their end."""
+    second, third = delivered(2.03, 2.05, "m2", count=2), delivered(2.03, 2.055, "m3", count=3)
+    found = rules_broken(produced(), delivered(1.0, 1.5), acknowledged(1, 2.0), second, third)
+    assert found == BY_THE_LEADERS_KNOWLEDGE
+
+
 @pytest.mark.parametrize(
     ("log", "rule"),
     [
