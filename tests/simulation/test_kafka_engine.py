@@ -62,7 +62,8 @@ def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
     for seed in SEEDS:
         plan = draw_kafka_plan(seed)
         shape = replace(plan.shape, share_coordinators=2, coordinators=2, brokers=3)
-        plan = replace(plan, shape=shape, fault_seconds=76.0, records=800)
+        # Nodes that come and go would replace owners as well, and not while their writes are in flight.
+        plan = replace(plan, shape=shape, activities=(), fault_seconds=76.0, records=800)
         outcome = SeedRun(plan, bug.mutation(), faults=stale_owners()).run()
         if set(bug.rules) & {violation.rule for violation in outcome.violations}:
             return
