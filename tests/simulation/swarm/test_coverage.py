@@ -28,6 +28,7 @@ from support.simulation.history import (
 from support.simulation.history import Event as HistoryEvent
 from support.simulation.kafka_clients.member import DIED
 from support.simulation.plan import ADMINISTRATION, FORGERIES, draw_plan
+from support.simulation.rules.liveness import DURING_FAULTS
 from support.simulation.scenario import SeedRun
 from support.simulation.seeds.activity_coverage import (
     ADMINISTERED,
@@ -42,6 +43,7 @@ from support.simulation.seeds.coverage import (
     ENOUGH_SEEDS,
     FAULTS,
     HUGE_SEEDS,
+    LIVENESS,
     MANY_SEEDS,
     OFTEN,
     RARE,
@@ -73,6 +75,7 @@ def test_a_seed_counts_the_transitions_that_were_taken() -> None:
     acquired = record_transition(RecordState.AVAILABLE, Event.ACQUIRE, RecordState.ACQUIRED)
     assert outcome.coverage[accepted] > 10
     assert outcome.coverage[acquired] > 10
+    assert outcome.coverage[Item(LIVENESS, DURING_FAULTS)] > 0, "the rule of liveness was put"
     assert not [item for item in outcome.coverage if item.table in (FAULTS, TRANSACTIONS) and outcome.coverage[item]]
     assert (SharePartition.acknowledge, SharePartition._change) == before, "the machine is as it was"
 

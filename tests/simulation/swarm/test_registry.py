@@ -157,3 +157,26 @@ def test_a_fault_of_etcd_counts_as_met_where_it_hit_a_call() -> None:
     outcome = run.run()
     assert not outcome.failed, outcome.report()
     assert +run.injector.met == {"crash": 1, **dict.fromkeys(names, 1)}
+
+
+def test_a_fault_impairs_from_its_real_begin_to_its_real_end() -> None:
+    """A fault may end later than it was drawn to, or be called off; what ends by itself is not."""
+    plan = replace(DRAW_PLAN[EMBEDDED](1), fault_seconds=15.0, activities=())
+    faults = [
+        Fault(1.0, "pause", ("gateway-1",), 2.0),
+        Fault(12.0, "pause", ("leader-1",), 60.0),
+        Fault(12.5, "full-link", ("leader-1", "gateway-1"), 5.0),
+        Fault(5.0, "cut-clients", (), 0.0, 1.0),
+        Fault(0.0, "cut-clients", (), 0.0, 0.0),
+    ]
+    run = SeedRun(plan, faults=faults)
+    outcome = run.run()
+    assert not outcome.failed, outcome.report()
+    start = run.faults[-1].at
+    found = {one.name: one for one in run.injector.impairments}
+    (first, second) = [one for one in run.injector.impairments if one.name == "pause"]
+    assert (round(first.begin - start, 3), round(first.end - start, 3)) == (1.0, 3.0)
+    assert (round(second.begin - start, 3), round(second.end - start, 3)) == (12.0, 15.0)
+    assert round(found["full-link"].end - start, 3) == 17.5
+    assert len(run.injector.impairments) == 4, "a fault of connections that hit none impairs nobody"
+    assert found["cut-clients"].hosts and all(not host.startswith("gateway") for host in found["cut-clients"].hosts)

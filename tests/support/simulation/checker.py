@@ -51,6 +51,11 @@ class Checker:
     def __init__(self, history: History, expectations: Expectations) -> None:
         self._evidence = Evidence(history, expectations)
 
+    @property
+    def liveness(self) -> Counter[str]:
+        """How often `rules.liveness` was put, once `check` is done."""
+        return self._evidence.liveness
+
     def check(self) -> list[Violation]:
         """Every breach, the worst rules first; at most three of each rule."""
         evidence = self._evidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,6 +70,9 @@ class Impairment(NamedTuple):
     begin: float
     end: float
     hosts: tuple[str, ...]
+    name: str = ""
+    """The kind of fault."""
+    strength: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,8 @@ class Evidence:
         self.sent: dict[RecordKey, list[Sent]] = defaultdict(list)
         self.hold_ends: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
         """By group and member: time and gateway."""
+        self.liveness: Counter[str] = Counter()
+        """How often a share-partition had to deliver something; see `rules.liveness`."""
         self._deletions: list[DeletionAsked] = []
         self._index()
 

@@ -20,6 +20,7 @@ from kshare_rpc.network import CallFailed
 from kshare_runtime.memory_store import DiskCopy
 from support.simulation.cluster import ENGINES, RPC_PORT
 from support.simulation.connections import ClientListeners
+from support.simulation.evidence import Impairment
 from support.simulation.fault_kinds.drawing import Duration, Hosts
 from support.simulation.history import FaultEvent, History
 from support.simulation.hosts import SimulatedHost
@@ -136,6 +137,10 @@ class FaultInjector:
         self._tasks: list[asyncio.Task[None]] = []
         self._operator = SimulatedNetwork(cluster.fabric, Incarnation("operator", 1))
         self._drained: dict[str, None] = {}
+        self.impairments: list[Impairment] = []
+        """The faults that have ended, with the times at which they really began and ended."""
+        self.clients_hit: dict[Fault, list[str]] = {}
+        """The client machines that a fault of connections has hit."""
         self.drain_count = 0
         """How often the coordinator took a drain."""
         self.disk_copies: dict[tuple[str, float], DiskCopy] = {}
@@ -186,6 +191,7 @@ class FaultInjector:
         await asyncio.sleep(max(0.0, fault.at - self.cluster.loop.now_s))
         kind = self._kinds[fault.name]
         hosts = fault.hosts or ("network",)
+        begin = self.cluster.loop.now_s
         before = kind.effects(self, fault)
         try:
             self._note(fault.name, hosts, str(fault))
@@ -195,9 +201,17 @@ class FaultInjector:
                 await kind.end(self, fault)
                 self._note(f"end of {fault.name}", hosts, "")
         finally:  # also when the fault is called off
+            self._note_impairment(kind, fault, begin)
             has_acted = kind.effects(self, fault) > before
             self.met[kind.name] += has_acted
             self.met_by_joined += has_acted and not self._first_hosts.issuperset(fault.hosts)
+
+    def _note_impairment(self, kind: FaultKind, fault: Fault, begin: float) -> None:
+        lasts = fault.duration if kind.end is None else 0.0  # what ends by itself is not called off
+        end = max(self.cluster.loop.now_s, begin + lasts)
+        hosts = tuple(dict.fromkeys(self.clients_hit.get(fault, fault.hosts)))
+        if hosts or fault not in self.clients_hit:
+            self.impairments.append(Impairment(begin, end, hosts, fault.name, fault.strength))
 
     def hosts(self, fault: Fault) -> list[SimulatedHost]:
         """Those that are still part of the cluster."""

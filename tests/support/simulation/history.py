@@ -100,6 +100,19 @@ class Delivered(NamedTuple):
     values: tuple[str, ...]
 
 
+class FetchesFrom(NamedTuple):
+    """The partitions that a member fetches from now on, as far as it knows, each with its gateway.
+
+    They are those that are assigned to it; none while it stalls, and once it has died or left.
+    """
+
+    time: float
+    group: str
+    member: str
+    places: tuple[tuple[int, str], ...]
+    """Partition, and the gateway's host."""
+
+
 class AcknowledgeSent(NamedTuple):
     time: float
     acknowledge_id: int
@@ -352,6 +365,14 @@ class LeaderEpochSeen(NamedTuple):
     leader_epoch: int
 
 
+class LeaderSeen(NamedTuple):
+    """A catalog that reached some leader names this host the leader of the partition, in a newer leader epoch."""
+
+    time: float
+    partition: int
+    leader: str
+
+
 class ForgeryAnswered(NamedTuple):
     """An acknowledgement of records that its sender was never given was sent at `sent_at`, and answered so."""
 
@@ -448,6 +469,7 @@ Event = (
     | DeletionAsked
     | RecordsDeleted
     | Delivered
+    | FetchesFrom
     | AcknowledgeSent
     | AcknowledgeAnswered
     | Assigned
@@ -469,6 +491,7 @@ Event = (
     | StateOwnersSeen
     | LogHandedOver
     | LeaderEpochSeen
+    | LeaderSeen
     | ForgeryAnswered
     | CommitSent
     | CommitAnswered

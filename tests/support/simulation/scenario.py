@@ -22,7 +22,7 @@ from kshare_rpc.network import CallFailed
 from support.simulation.activities.activities import Activities, stopped
 from support.simulation.checker import Checker, Expectations, Violation
 from support.simulation.cluster import EMBEDDED, KAFKA, OBSERVER, RPC_PORT, Cluster
-from support.simulation.evidence import DeadLetter, Impairment, RecordKey
+from support.simulation.evidence import DeadLetter, RecordKey
 from support.simulation.faults import Fault, FaultInjector
 from support.simulation.history import DeletionAsked, History, Note, RecordsDeleted
 from support.simulation.kafka_clients.admin import LATEST, Admin
@@ -40,7 +40,16 @@ from support.simulation.rules.etcd_metadata import journals_are_written_once
 from support.simulation.rules.fenced_logs import Confirmation, confirmations_count, watched_owners
 from support.simulation.rules.unexpected import watched_logs
 from support.simulation.seeds.activity_coverage import activities_met
-from support.simulation.seeds.coverage import ACTIVITIES, FAULTS, HOLE_LEFT, JOINED_HIT, Counts, Item, watched_machines
+from support.simulation.seeds.coverage import (
+    ACTIVITIES,
+    FAULTS,
+    HOLE_LEFT,
+    JOINED_HIT,
+    LIVENESS,
+    Counts,
+    Item,
+    watched_machines,
+)
 from support.simulation.seeds.script import NO_TRANSACTION, Batch, Script, draw_script
 from support.simulation.swarm import FAULT_KINDS, draw_swarm_plan, members_behaviour
 
@@ -169,7 +178,7 @@ class SeedRun:
                 orderly=self._is_orderly,
                 log_starts=account.log_starts,
                 hosts=list(self.cluster.hosts),
-                impairments=self._impairments(),
+                impairments=self.injector.impairments,
                 log_ends=account.log_ends,
                 log_markers=account.log_markers,
                 earlier_logs=account.earlier_logs,
@@ -197,15 +206,6 @@ class SeedRun:
             self.coverage,
         )
 
-    def _impairments(self) -> list[Impairment]:
-        """What the faults touch; not of nodes that never joined."""
-        there = set(self.cluster.all_names) | set(self.cluster.broker_hosts)
-        return [
-            Impairment(fault.at, fault.at + fault.duration, fault.hosts)
-            for fault in self.faults
-            if not fault.hosts or there.intersection(fault.hosts)
-        ]
-
     def _note_bug(self, text: str) -> None:
         """Not of coroutines that are only unwound, after the end, on a closed loop."""
         if not self.loop.is_closed():
@@ -213,7 +213,10 @@ class SeedRun:
 
     def check(self, expectations: Expectations) -> list[Violation]:
         """What broke a rule."""
-        return Checker(self.cluster.history, expectations).check()
+        checker = Checker(self.cluster.history, expectations)
+        violations = checker.check()
+        self.coverage.update({Item(LIVENESS, name): count for name, count in checker.liveness.items()})
+        return violations
 
     def check_confirmations(self) -> list[Violation]:
         """What owners of fenced logs were told, and does not count; empty with the embedded engine."""

@@ -45,6 +45,7 @@ from support.simulation.history import (
     GatewaysSeen,
     LateHeartbeat,
     LeaderEpochSeen,
+    LeaderSeen,
     LeaseRenewed,
     LogHandedOver,
     PartitionTaken,
@@ -104,6 +105,8 @@ class ClusterTap:
         """The share-partitions that each leader has loaded at some time."""
         self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
         """By leader and partition: the epoch in the newest catalog that reached it."""
+        self._newest_leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """By partition: the newest leader epoch that any leader knows, and the leader's node id."""
         self._lease_ms: dict[str, int] = {}
         """By one life of a node."""
         self._state_partition_count = 0
@@ -197,6 +200,7 @@ class ClusterTap:
         number = int(call.source.host.rpartition("-")[2])
         for topic in answer.topics:
             for partition in topic.partitions:
+                self._leader_known(topic.topic_id, partition)
                 if partition.leader_node_id != number:
                     continue
                 place = (repr(call.source), topic.topic_id, partition.partition)
@@ -206,6 +210,15 @@ class ClusterTap:
                     self._add(LeaderEpochSeen(self._loop.now_s, place[0], partition.partition, now))
                     text = f"its leader epoch became {now}"
                     self._add(PartitionTaken(self._loop.now_s, place[0], "", partition.partition, text))
+
+    def _leader_known(self, topic_id: bytes, partition: Any) -> None:
+        place, now = (topic_id, partition.partition), (partition.leader_epoch, partition.leader_node_id)
+        before = self._newest_leaders.get(place)
+        if before is not None and before >= now:
+            return
+        self._newest_leaders[place] = now
+        if before is not None and topic_id in self._shared_topics:
+            self._add(LeaderSeen(self._loop.now_s, partition.partition, f"leader-{now[1]}"))
 
     def _move_advanced(self, call: SimulatedCall, request: Any) -> None:
         if request.topic_id in self._shared_topics:

@@ -19,10 +19,11 @@ def _some_connections(act: Callable[[ClientConnection, Fault], object]) -> Actio
     """Does it to connections that nodes have not opened, to each with the fault's strength as probability."""
 
     async def action(injector: FaultInjector, fault: Fault) -> None:
-        listeners = injector.cluster.listeners
+        listeners, hit = injector.cluster.listeners, injector.clients_hit.setdefault(fault, [])
         for connection in [connection for connection in listeners.all_open if connection.source is None]:
             if injector.random.random() < fault.strength:
                 listeners.effects[fault.name] += 1
+                hit.append(connection.client_host)
                 act(connection, fault)
 
     return action

@@ -26,7 +26,15 @@ from kio.schema.share_group_heartbeat.v1 import response as heartbeat_response
 from kshare_core.errors import ErrorCode
 from kshare_core.states import AcknowledgeType
 from support.simulation.connections import ConnectionLost
-from support.simulation.history import AcknowledgeAnswered, AcknowledgeSent, Assigned, Delivered, HoldsEnded, Run
+from support.simulation.history import (
+    AcknowledgeAnswered,
+    AcknowledgeSent,
+    Assigned,
+    Delivered,
+    FetchesFrom,
+    HoldsEnded,
+    Run,
+)
 from support.simulation.kafka_clients.protocol import milliseconds, read_batches
 from support.simulation.kafka_clients.session import ClusterClient, TopicMetadata
 
@@ -139,6 +147,8 @@ class ShareMember:
         self._tasks: list[asyncio.Task[None]] = []
         self.running = False
         self._stalled_until = 0.0
+        self._places: tuple[tuple[int, str], ...] = ()
+        """The newest that the history knows."""
 
     def start(self) -> None:
         self.running = True
@@ -167,11 +177,23 @@ class ShareMember:
         """It neither fetches nor acknowledges nor heartbeats for so long, with all that it holds; then it goes on."""
         self._client.note(f"stalls for {seconds} s")
         self._stalled_until = self._client.now() + seconds
+        self._note_places()
         await asyncio.sleep(seconds)
 
     async def _after_stall(self) -> None:
         while self._client.now() < self._stalled_until:
             await asyncio.sleep(self._stalled_until - self._client.now())
+        self._note_places()
+
+    def _note_places(self) -> None:
+        """Tells the history where it fetches, when that has changed."""
+        client = self._client
+        works = self.running and client.now() >= self._stalled_until
+        leaders = self._metadata.leaders if works and self._metadata is not None else {}
+        places = tuple((index, leaders[index].partition(":")[0]) for index in sorted(self._assigned & leaders.keys()))
+        if places != self._places:
+            self._places = places
+            client.history.add(FetchesFrom(client.now(), self.group, self.name, places))
 
     @property
     def epoch(self) -> int:
@@ -205,6 +227,7 @@ class ShareMember:
 
     def _stop_tasks(self) -> None:
         self.running = False
+        self._note_places()
         for task in [*self._tasks, *self._session_tasks.values()]:
             task.cancel()
 
@@ -238,6 +261,7 @@ class ShareMember:
             if code in REJOIN:
                 self._epoch = 0
                 self._assigned = set()
+                self._note_places()
             elif code in FATAL_HEARTBEAT:
                 client.bug(f"heartbeat answered with {code!r}: {answer.error_message}")
             await asyncio.sleep(RETRY_S)
@@ -253,6 +277,7 @@ class ShareMember:
                 if self._metadata is not None and topic.topic_id == self._metadata.topic_id
                 for partition in topic.partitions
             }
+            self._note_places()
             client, partitions = self._client, tuple(sorted(self._assigned))
             client.history.add(Assigned(client.now(), self.group, self.name, self._epoch, partitions))
             if answer.assignment.topic_partitions and self._metadata is None:
@@ -267,6 +292,7 @@ class ShareMember:
                 metadata = None
             if metadata is not None:
                 self._metadata = metadata
+                self._note_places()
                 for address in dict.fromkeys(metadata.leaders.values()):
                     if address not in self._session_tasks:
                         self._sessions[address] = _Session(address)

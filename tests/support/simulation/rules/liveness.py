@@ -1,87 +1,200 @@
-"""Liveness while faults go on: with a working quorum, something is delivered within STALL_LIMIT_S.
+"""Liveness while faults go on: what they leave alone goes on to deliver, within a limit.
 
-The quorum works while every leader, share coordinator and broker is untouched (each has data of its own), a majority of
-the coordinators is, and one gateway; no fault of the whole network is under way. Something must be delivered where a
-group has a confirmed record to get in each partition: then every living member has one, whatever it is assigned.
-Groups that read committed records only do not count, because an open transaction may hold all of them.
+The rule is asked of each share-partition. Where a record waits, and nothing disturbs its way to a member that fetches
+the share-partition (`rules.undisturbed`), some record of the share-partition is delivered to the group within
+`LIMIT_S`. Each leader beside the way that a fault hits meanwhile adds `CALL_S`: a gateway asks the leaders of a session
+one after the other, and one that is silent keeps it for so long.
 
-That everything is delivered after the faults is `SeedRun`'s "not drained".
+A record waits while nothing stands against its delivery:
+
+- Its producer knows that it is in the log, and no member was given it. Or a member was, but the lock has certainly run
+  out (after two lock durations, because a member renews it once at most), no acknowledgement can have ended it, and
+  its count is below the delivery limit.
+- For a group that reads committed records, all transactions that have records up to it have a confirmed end. The rest
+  of a log is not judged for such a group where an end is not known, and the whole log where its start has moved.
+- It is in the log at the end. A log of more records than a share-partition may have in flight is not judged.
+
+So nothing is asked while members stall, vanish or wait for their assignment (`history.FetchesFrom` is what each of them
+knows), while they hold the records, or while transactions are open. A gateway whose metadata or a coordinator whose
+assignments are wrong is not found by this rule, but by "not drained", which is `SeedRun`'s: everything is delivered
+after the faults.
+
+`Evidence.liveness` counts how often the rule was put: disjoint periods, each as long as the limit, in which a
+share-partition that delivers nothing breaks the rule. A rule that is never put finds nothing (`seeds.coverage`).
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
-from support.simulation.evidence import Evidence, Impairment, RecordKey, Violation
-from support.simulation.history import Acquired, ProduceConfirmed
+from support.simulation.evidence import ENDS, NEVER, Evidence, RecordKey, Violation
+from support.simulation.history import (
+    Delivered,
+    ProduceConfirmed,
+    TransactionBegun,
+    TransactionEndConfirmed,
+)
+from support.simulation.rules.undisturbed import Disturbances, Period, Place, Way, ways
 
-STALL_LIMIT_S = 60.0
-"""A member may stall for two locks of 15 s; a lease, and a session that has to end, come after it."""
+LIMIT_S = 8.0
+"""A leader loads the state of a share-partition within 6 s: it reads the catalog's version, waits for it and reads the
+state, each up to 2 s (`kshare_leader.share.limits`). A fetch waits for up to 2 s beside it.
+
+Lock durations, session timeouts and leases are not in it: no lock is on the record, the member is assigned, and the
+leases are held. What is left of a fault needs further time (`rules.undisturbed.SETTLING_S`)."""
+CALL_S = 10.0
+"""The timeout of a gateway's call to a leader, `kshare_gateway.gateway.CALL_TIMEOUT_MS`."""
+IN_FLIGHT_LIMIT = 2_000
+"""group.share.partition.max.record.locks."""
+
+DURING_FAULTS = "before the faults end"
+BESIDE_A_FAULT = "among these, while a fault hit what is not on the way"
+AFTERWARDS = "that ends after the faults"
+PERIODS = (DURING_FAULTS, BESIDE_A_FAULT, AFTERWARDS)
+
+Confirmed = Mapping[tuple[int, int], tuple[float, str]]
+"""When its producer knew of the record, and its value, by partition and offset."""
+
+
+class Waiting(NamedTuple):
+    begin: float
+    end: float
+    offset: int
 
 
 def something_is_delivered(evidence: Evidence) -> Iterator[Violation]:
-    times = sorted({event.time for event in evidence.events if isinstance(event, Acquired)})
-    if not times or not evidence.expected.hosts:
+    """At most one violation for each share-partition; see the module's text."""
+    if not evidence.expected.hosts:
         return
-    for begin, end in _working_periods(evidence.expected.impairments, evidence.expected.hosts, times[-1]):
-        inside = [begin, *(time for time in times if begin < time < end), end]
-        for earlier, later in pairwise(inside):
-            group = _waiting_group(evidence, earlier, later) if later - earlier > STALL_LIMIT_S else None
-            if group is not None:
-                text = f"no member of any group got a record from {earlier:.1f} to {later:.1f}, while {group} had some"
-                yield Violation("nothing was delivered", f"{text} to get in each partition and a quorum worked")
+    disturbances = Disturbances(evidence)
+    confirmed, ends = _confirmed(evidence), _transaction_ends(evidence)
+    of_place: dict[Place, list[Way]] = defaultdict(list)
+    for way in ways(evidence):
+        if way.place[0] in evidence.expected.groups:
+            of_place[way.place].append(way)
+    for place, found in of_place.items():
+        waiting = list(_waiting(evidence, place, confirmed, ends))
+        periods = sorted((period, way) for way in found for period in disturbances.undisturbed(way))
+        _count(evidence, disturbances, periods, waiting)
+        stalls = _stalls(evidence, disturbances, place, periods, waiting)
+        if (violation := next(stalls, None)) is not None:
+            yield violation
 
 
-def _working_periods(
-    impairments: Sequence[Impairment], hosts: Sequence[str], end: float
-) -> Iterator[tuple[float, float]]:
-    """Begin and end of each longest period in which the quorum works, until `end`."""
-    bounds = sorted({0.0, end, *(one.begin for one in impairments), *(one.end for one in impairments)})
-    begin: float | None = None
-    for first, last in pairwise([*(time for time in bounds if time <= end), math.inf]):
-        touched = [one.hosts for one in impairments if one.begin < last and first <= one.end and one.end > first]
-        if last < math.inf and _works(touched, hosts):
-            begin = first if begin is None else begin
-        else:
-            if begin is not None:
-                yield begin, first
-            begin = None
-
-
-def _works(touched: Sequence[tuple[str, ...]], hosts: Sequence[str]) -> bool:
-    if any(not names for names in touched):
-        return False
-    all_of = Counter(_role(host) for host in hosts)
-    impaired = Counter(_role(host) for host in {name: None for names in touched for name in names})
-    has_majority = 2 * impaired.pop("coordinator", 0) < all_of["coordinator"]
-    has_gateway = impaired.pop("gateway", 0) < all_of["gateway"]
-    return has_majority and has_gateway and not impaired
-
-
-def _role(host: str) -> str:
-    return host.rpartition("-")[0]
-
-
-def _waiting_group(evidence: Evidence, begin: float, end: float) -> str | None:
-    """A group with a record in each partition that was confirmed before `begin`, and that it got after `end` only."""
-    for group in evidence.expected.groups:
-        if group in evidence.expected.committed_groups:
-            continue
-        waiting = {
-            event.partition
+def _stalls(
+    evidence: Evidence,
+    disturbances: Disturbances,
+    place: Place,
+    periods: Sequence[tuple[Period, Way]],
+    waiting: Sequence[Waiting],
+) -> Iterator[Violation]:
+    times = sorted(
+        {
+            event.time
             for event in evidence.events
-            if isinstance(event, ProduceConfirmed) and event.base_offset >= 0 and event.time <= begin
-            if _waits(evidence, RecordKey(group, event.partition, event.base_offset + len(event.values) - 1), end)
+            if isinstance(event, Delivered) and (event.group, event.partition) == place
         }
-        if waiting and waiting == set(evidence.expected.logs):
-            return group
-    return None
+    )
+    for (first, last), way in periods:
+        for earlier, later in pairwise([first, *(time for time in times if first < time < last), last]):
+            for one in waiting if later - earlier > LIMIT_S else ():
+                begin, end = max(earlier, one.begin), min(later, one.end)
+                limit = _limit_s(disturbances, way, begin) if end - begin > LIMIT_S else NEVER
+                if end - begin > limit:
+                    text = (
+                        f"nothing for {way.member} at {way.gateway} from {begin:.1f} to {end:.1f}, and {limit:.0f} s "
+                        "were enough: the record waited, and nothing disturbed its way"
+                    )
+                    yield evidence.violation("nothing was delivered", RecordKey(*place, one.offset), text)
 
 
-def _waits(evidence: Evidence, key: RecordKey, end: float) -> bool:
-    times = [event.time for event in evidence.acquired.get(key, ())]
-    return bisect_right(times, end - 1e-9) == 0 and not evidence.is_deleted(key.partition, key.offset)
+def _limit_s(disturbances: Disturbances, way: Way, begin: float) -> float:
+    """In what time something has to be delivered, from `begin` on."""
+    limit = LIMIT_S
+    while (longer := LIMIT_S + CALL_S * len(disturbances.other_leaders_hit(way, begin, begin + limit))) > limit:
+        limit = longer
+    return limit
+
+
+def _count(
+    evidence: Evidence,
+    disturbances: Disturbances,
+    periods: Sequence[tuple[Period, Way]],
+    waiting: Sequence[Waiting],
+) -> None:
+    """Counts disjoint periods in which something had to be delivered."""
+    done = 0.0
+    for (first, last), way in periods:
+        begin = _waits_from(waiting, max(done, first))
+        while begin < last and (end := begin + _limit_s(disturbances, way, begin)) <= last:
+            is_before = end <= disturbances.faults_end
+            evidence.liveness[DURING_FAULTS if is_before else AFTERWARDS] += 1
+            evidence.liveness[BESIDE_A_FAULT] += is_before and disturbances.has_fault(begin, end)
+            done = end
+            begin = _waits_from(waiting, done)
+
+
+def _waits_from(waiting: Sequence[Waiting], time: float) -> float:
+    """When a record waits, from `time` on."""
+    return min((max(one.begin, time) for one in waiting if one.end > max(one.begin, time)), default=NEVER)
+
+
+# Records that wait
+
+
+def _confirmed(evidence: Evidence) -> Confirmed:
+    found: dict[tuple[int, int], tuple[float, str]] = {}
+    for event in evidence.events:
+        if isinstance(event, ProduceConfirmed) and event.base_offset >= 0:
+            for index, value in enumerate(event.values):
+                found.setdefault((event.partition, event.base_offset + index), (event.time, value))
+    return found
+
+
+def _transaction_ends(evidence: Evidence) -> Mapping[str, float]:
+    """By the value of each record of a transaction: when its end was confirmed."""
+    ended: dict[tuple[str, int], float] = {}
+    for event in evidence.events:
+        if isinstance(event, TransactionEndConfirmed):
+            ended[event.producer, event.number] = event.time
+    return {
+        value: ended.get((event.producer, event.number), NEVER)
+        for event in evidence.events
+        if isinstance(event, TransactionBegun)
+        for value in event.values
+    }
+
+
+def _waiting(evidence: Evidence, place: Place, confirmed: Confirmed, ends: Mapping[str, float]) -> Iterator[Waiting]:
+    group, partition = place
+    expected = evidence.expected
+    reads_committed = group in expected.committed_groups
+    start = expected.log_starts.get(partition, 0)
+    if (reads_committed and start) or expected.log_ends.get(partition, 0) - start > IN_FLIGHT_LIMIT:
+        return
+    stable_at = 0.0
+    for record in expected.logs.get(partition, ()):
+        if reads_committed:
+            stable_at = max(stable_at, ends.get(record.value, 0.0))
+        time, value = confirmed.get((partition, record.offset), (NEVER, ""))
+        is_for_group = record.committed or not reads_committed
+        if is_for_group and value == record.value and not evidence.is_deleted(partition, record.offset):
+            yield from _times_of_waiting(evidence, RecordKey(group, partition, record.offset), max(time, stable_at))
+
+
+def _times_of_waiting(evidence: Evidence, key: RecordKey, since: float) -> Iterator[Waiting]:
+    """Before its first acquisition, and between others; `since`: when it could be delivered at all."""
+    acquired = sorted(evidence.acquired.get(key, ()), key=attrgetter("time"))
+    times = [*(event.time for event in acquired), NEVER]
+    if since < times[0]:
+        yield Waiting(since, times[0], key.offset)
+    if any(sent.event.type in ENDS and sent.may_have_effect for sent in evidence.sent.get(key, ())):
+        return
+    for event, after in zip(acquired, times[1:], strict=True):
+        free_at = event.time + 2 * evidence.expected.lock_duration_s
+        if event.delivery_count < evidence.expected.delivery_count_limit and free_at < after:
+            yield Waiting(free_at, after, key.offset)

@@ -1,4 +1,5 @@
-"""What seeds met: kinds of fault that acted, activities, transitions of machines, and answers to acknowledgements.
+"""What seeds met: kinds of fault that acted, activities, transitions of machines, answers to acknowledgements, and
+periods in which the rule of liveness was put.
 
 An item is counted where it happens, not where it was drawn: `faults.FaultKind.effects` says when a fault acted,
 `activity_coverage` counts events of the history, and the functions that all transitions of a machine go through are
@@ -38,6 +39,7 @@ from kshare_runtime.large_values.files import DamagedValue, Pointer, ValueFiles
 from kshare_runtime.large_values.memory import MemoryFile, MemoryFolder
 from kshare_runtime.large_values.store import ValueFileStore
 from support.simulation.cluster import EMBEDDED, ENGINES, LOST_DISKS
+from support.simulation.rules.liveness import PERIODS
 from support.simulation.seeds.activity_coverage import ENGINES_OF
 from support.simulation.swarm import FAULT_KINDS
 
@@ -60,6 +62,7 @@ TRANSACTIONS = "transaction"
 BATCH_FILES = "batches in files"
 JOINED = "nodes that join"
 OF_LOST_DISKS = ("disk-lost", "disk-older")
+LIVENESS = "period in which a share-partition had to deliver something"
 
 
 class Item(NamedTuple):
@@ -177,6 +180,7 @@ def declared(engines: Iterable[str] = ENGINES) -> list[Item]:
     items += [Item(ACTIVITIES, name) for name, engines_of in ENGINES_OF.items() if chosen & set(engines_of)]
     items += _record_transitions()
     items += _refused_acknowledgements()
+    items += (Item(LIVENESS, name) for name in PERIODS)
     if EMBEDDED in chosen:  # with the kafka engine, transactions are the brokers'
         items += _transaction_transitions()
         items += OF_BATCH_FILES
