@@ -15,6 +15,7 @@ from support.simulation.mutations import (
     fenced_logs,
     groups,
     leases,
+    liveness,
     locks,
     partition_moves,
     producers,
@@ -45,6 +46,7 @@ PLANTED: Mapping[str, Sequence[PlantedBug]] = {
     "idempotent producers": producers.PLANTED,
     "ownership in etcd": etcd_ownership.PLANTED,
     "fenced logs": fenced_logs.PLANTED,
+    "liveness during faults": liveness.PLANTED,
     "errors": unexpected.PLANTED,
 }
 """By feature."""

@@ -96,6 +96,11 @@ def few_members_with_short_locks(plan: Plan) -> Plan:
     return replace(plan, members_per_group=2, lock_duration_ms=3_000, shape=shape)
 
 
+def three_partitions(plan: Plan) -> Plan:
+    """So that a member has partitions of several leaders."""
+    return replace(plan, partitions=3)
+
+
 def batches_apart(plan: Plan) -> Plan:
     """Idempotent producers of one partition, whose batches that are under way together are sent one after the
     other, so that the first may fail and the second may not."""
