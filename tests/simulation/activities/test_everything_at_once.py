@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from support.simulation.cluster import Shape
 from support.simulation.history import CommitSent, CommittedRead, Event, FaultEvent, ForgeryAnswered, LogRead
 from support.simulation.plan import (
     ACTIVITIES,
@@ -17,7 +18,10 @@ from support.simulation.plan import (
 from support.simulation.scenario import SeedRun
 
 SEED = 3
-NODES = {"coordinators": 3, "share_coordinators": 3, "leaders": 3, "gateways": 3}
+
+
+def with_three_of_each(shape: Shape) -> Shape:
+    return replace(shape, coordinators=3, share_coordinators=3, leaders=3, gateways=3)
 
 
 def happened_in(plan: Plan) -> Counter[str]:
@@ -37,7 +41,7 @@ def _name_of(event: Event) -> str:
 
 def test_everything_at_once() -> None:
     plan = draw_embedded_plan(SEED)
-    shape = replace(plan.shape, has_etcd=True, **NODES)
+    shape = with_three_of_each(replace(plan.shape, has_etcd=True))
     happened = happened_in(replace(plan, shape=shape, activities=(*ACTIVITIES, *LATER_ACTIVITIES)))
     of_clients = [kind.__name__ for kind in (CommittedRead, ForgeryAnswered, LogRead)]
     for name in ("moves", "join", "left", "upgrade", "aborted", *of_clients):
@@ -46,6 +50,6 @@ def test_everything_at_once() -> None:
 
 def test_everything_that_the_kafka_engine_has() -> None:
     plan = draw_kafka_plan(SEED)
-    happened = happened_in(replace(plan, shape=replace(plan.shape, **NODES), activities=KAFKA_ACTIVITIES))
+    happened = happened_in(replace(plan, shape=with_three_of_each(plan.shape), activities=KAFKA_ACTIVITIES))
     for name in ("join", "left", "upgrade", ForgeryAnswered.__name__):
         assert happened[name] > 0, f"{name} did not happen: {happened}"

@@ -11,6 +11,9 @@ import asyncio
 import random
 from typing import Any
 
+from kio.schema.fetch.v12 import response as fetch_response
+
+from kshare_core.errors import ErrorCode
 from support.simulation.connections import ConnectionLost
 from support.simulation.history import LogRead
 from support.simulation.kafka_clients.admin import (
@@ -18,11 +21,9 @@ from support.simulation.kafka_clients.admin import (
     LATEST,
     READ_COMMITTED,
     Admin,
-    ErrorCode,
     FetchPartition,
     FetchRequest,
     FetchTopic,
-    fetch_response,
 )
 from support.simulation.kafka_clients.forger import NOT_READY
 from support.simulation.kafka_clients.protocol import milliseconds, read_part
