@@ -7,7 +7,8 @@ tasks away, and at the end of the run.
 
 No exception is noted of a task whose end its awaiter has not heard of yet: the callback is scheduled, or waits in a
 host that is dead or paused. The awaiter of a dead or paused host may also have been elsewhere, and would have looked at
-the task later. There only exceptions that no code expects are noted: those of Python's own classes.
+the task later; and tests send requests on no host whose senders have given up. There only exceptions that no code
+expects are noted: those of Python's own classes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class EndedTasks:
                 continue
             if heard is None:
                 heard = self._waiting_for_callbacks(ready)
-            if id(task) in heard or (of_task is not None and of_task.stopped and not is_bug(error)):
+            is_left = of_task is None or of_task.stopped
+            if id(task) in heard or (is_left and not is_bug(error)):
                 continue
             task._log_traceback = False
             found[f"{of_task}: the task {task.get_name()!r} ended by an exception: {error!r}"] = None
