@@ -15,7 +15,7 @@ from support.simulation.cluster import EMBEDDED, KAFKA, Cluster, Shape
 from support.simulation.fault_kinds.losses import LOSS_KINDS, SILENTLY
 from support.simulation.faults import Fault, FaultKind, draw_faults
 from support.simulation.loop import VirtualLoop
-from support.simulation.mutations.focus import on_etcd
+from support.simulation.mutations.planted_bug import on_etcd
 from support.simulation.plan import DRAW_PLAN, SCALING, Plan
 from support.simulation.scenario import SeedRun
 from support.simulation.seeds.script import draw_script, draw_single_faults

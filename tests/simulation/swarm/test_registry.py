@@ -12,7 +12,7 @@ from support.simulation import swarm
 from support.simulation.cluster import EMBEDDED, KAFKA
 from support.simulation.fault_kinds.etcd import ETCD_KINDS
 from support.simulation.faults import Fault, FaultKind, draw_faults
-from support.simulation.mutations.focus import on_etcd
+from support.simulation.mutations.planted_bug import on_etcd
 from support.simulation.plan import ACTIVITIES, DRAW_PLAN, KAFKA_ACTIVITIES, LATER_ACTIVITIES, PART_OF
 from support.simulation.scenario import SeedRun
 from support.simulation.swarm import (

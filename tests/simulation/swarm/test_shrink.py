@@ -47,7 +47,7 @@ def test_a_planted_bug_needs_few_steps() -> None:
     started = time.monotonic()
     shrinker = Shrinker(BROKEN, RULE, started + SECONDS)
     small = shrinker.shrink(script)
-    assert len(script.faults) == 8
+    assert len(script.faults) >= 8, "those of the plan, and single ones that are drawn beside them"
     assert len(small.faults) <= 1, "the bug needs no fault"
     assert len(small.work) < len(script.work) / 2
     assert len(small.plan.features_off) > 10

@@ -9,9 +9,8 @@ from typing import Any
 from kshare_core.errors import StorageFailure
 from kshare_runtime.large_values.files import ValueFile, ValueFiles
 from kshare_runtime.large_values.store import ValueFileStore
-from support.simulation.mutations.focus import Focus, only_faults
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, only_faults
 from support.simulation.plan import Plan
 
 NOT_THERE = ("a stored batch is not there",)

@@ -16,9 +16,8 @@ from kshare_leader.machine import share_partition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import ALTER_SHARE_GROUP_OFFSETS, OFFSET_COMMIT
 from kshare_rpc.network import Handler, Payload
-from support.simulation.mutations.focus import Focus, with_activities, with_transactions
 from support.simulation.mutations.mutation import Mutation, Patch, at_role, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, with_activities, with_transactions
 from support.simulation.plan import CONSUMER_GROUPS, OFFSETS_IN_TRANSACTIONS, READERS
 
 FORGOTTEN_EVERY = 4

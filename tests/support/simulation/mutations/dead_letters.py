@@ -17,9 +17,8 @@ from kshare_leader.machine.transitions import Event
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS
 from kshare_rpc.network import Handler, Payload
-from support.simulation.mutations.focus import Focus, all_with_dead_letters, often, only_faults
 from support.simulation.mutations.mutation import Patch, at_role, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, all_with_dead_letters, often, only_faults
 
 
 def _lose_dead_letters(handler: Handler) -> Handler:

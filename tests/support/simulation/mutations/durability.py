@@ -12,15 +12,15 @@ from kshare_rpc.generated.methods import WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed, Method, Payload
 from kshare_share_coordinator.machine.share_group_offset import Record
 from kshare_share_coordinator.state_store import StateStore
-from support.simulation.mutations.focus import (
+from support.simulation.mutations.mutation import Call, Mutation, Patch, planted
+from support.simulation.mutations.planted_bug import (
     Focus,
+    PlantedBug,
     coordinator_with_a_disk,
     only_faults,
     with_activities,
     with_transactions,
 )
-from support.simulation.mutations.mutation import Call, Mutation, Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
 from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS
 
 

@@ -6,9 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kshare_coordinator.metadata.etcd.port import Compare, Delete, Put, TransactionAnswer
 from kshare_coordinator.metadata.ownership import Ownership
-from support.simulation.mutations.focus import Focus, on_etcd, only_faults, with_activities, with_transactions
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import (
+    Focus,
+    PlantedBug,
+    on_etcd,
+    only_faults,
+    with_activities,
+    with_transactions,
+)
 from support.simulation.plan import ADMINISTRATION, CONSUMER_GROUPS
 
 Transact = Callable[..., Awaitable[TransactionAnswer]]

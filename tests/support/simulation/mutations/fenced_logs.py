@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from kshare_upstream.fenced_log.owner import FencedLog
 from support.simulation.cluster import KAFKA
-from support.simulation.mutations.focus import Focus, at_least, only_faults
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, at_least, only_faults
 
 
 def _believe_position(check: object) -> Callable[[FencedLog, int], Awaitable[None]]:

@@ -8,9 +8,8 @@ from kshare_coordinator.machine.catalog import nodes
 from kshare_leader.node import LeaderNode
 from kshare_share_coordinator.machine.operations import Result
 from kshare_share_coordinator.ownership import Ownership
-from support.simulation.mutations.focus import Focus, only_faults
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, only_faults
 
 
 def _always_leased(has_lease: Callable[[LeaderNode], bool]) -> Callable[[LeaderNode], bool]:

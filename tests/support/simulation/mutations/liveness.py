@@ -11,16 +11,16 @@ from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import NO_WRITE
 from kshare_leader.machine.share_partition import SharePartition
 from kshare_leader.share.served_partition import ServedPartition
-from support.simulation.mutations.focus import (
+from support.simulation.mutations.mutation import Mutation, Patch
+from support.simulation.mutations.planted_bug import (
     Focus,
+    PlantedBug,
     at_least,
     few_members_with_short_locks,
     often,
     only_faults,
     three_partitions,
 )
-from support.simulation.mutations.mutation import Mutation, Patch
-from support.simulation.mutations.planted_bug import PlantedBug
 
 STOPS_FOR_S = 40.0
 

@@ -15,9 +15,15 @@ from kshare_leader.machine.share_partition import SharePartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import DROP_SHARE_PARTITIONS, RELEASE_SHARE_SESSION, SHARE_FETCH
 from kshare_rpc.network import Handler, Method, Payload
-from support.simulation.mutations.focus import Focus, at_least, few_members_with_short_locks, often, only_faults
 from support.simulation.mutations.mutation import Mutation, Patch, WrapHandler, at_role, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import (
+    Focus,
+    PlantedBug,
+    at_least,
+    few_members_with_short_locks,
+    often,
+    only_faults,
+)
 
 EARLY_MS = 1_500
 

@@ -11,9 +11,8 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_share_coordinator.machine.operations import Result
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.ownership import Ownership
-from support.simulation.mutations.focus import Focus, at_least, only_faults, with_activities
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, at_least, only_faults, with_activities
 from support.simulation.plan import MOVES
 
 Partition = coordinator_pb2.Topic.Partition

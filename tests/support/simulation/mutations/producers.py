@@ -11,9 +11,8 @@ from kshare_leader.log.producers.state import ProducerState
 from kshare_leader.log.producers.verifications import Verification
 from kshare_runtime.ports import Write
 from kshare_wire.record_batches import BatchHeader
-from support.simulation.mutations.focus import Focus, batches_apart, fewest_nodes, only_faults
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, batches_apart, fewest_nodes, only_faults
 
 FindDuplicate = Callable[[ProducerEntry | None, BatchHeader], SentBatch | None]
 CheckProducer = Callable[[ProducerEntry | None, BatchHeader, Verification | None], None]

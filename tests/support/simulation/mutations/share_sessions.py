@@ -9,9 +9,8 @@ from kshare_gateway.share.sessions import ListedPartition, ShareSession, ShareSe
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.share.pending_writes import Stored
 from kshare_leader.share.served_partition import ServedPartition
-from support.simulation.mutations.focus import Focus, often, only_faults
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, often, only_faults
 
 Expect = Callable[[ShareSessionTable, ShareSessionKey, int, int], ShareSession]
 Update = Callable[

@@ -17,9 +17,8 @@ from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorM
 from kshare_share_coordinator.machine.share_group_offset import Record, ShareGroupOffset, ShareSnapshot, ShareUpdate
 from kshare_share_coordinator.machine.state_batches import StateBatch
 from kshare_share_coordinator.state_store import StateStore
-from support.simulation.mutations.focus import Focus, at_least, only_faults, with_activities
 from support.simulation.mutations.mutation import Mutation, Patch, at_role, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, at_least, only_faults, with_activities
 from support.simulation.plan import MOVES
 
 OLD_WRITES_KEPT = 20

@@ -19,9 +19,8 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import WATCH_CATALOG, WRITE_TXN_MARKERS
 from kshare_rpc.network import Method, Payload
 from kshare_runtime.ports import Write
-from support.simulation.mutations.focus import Focus, with_configs, with_transactions
 from support.simulation.mutations.mutation import Call, Mutation, Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import Focus, PlantedBug, with_configs, with_transactions
 
 
 def _hide_isolation_levels(call: Call) -> Call:
