@@ -180,3 +180,16 @@ def test_a_gather_gives_its_results_as_ever() -> None:
         assert isinstance(error, ConnectionError)
 
     assert problems_of(scene) == []
+
+
+def test_a_gather_that_is_cancelled_is_no_problem() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        gathering = asyncio.ensure_future(asyncio.gather(asyncio.sleep(5), return_exceptions=True))
+        await asyncio.sleep(1)
+        gathering.cancel()
+        await asyncio.wait([gathering])
+
+    loop.run(main())
+    assert loop.problems == []

@@ -97,7 +97,9 @@ def watched_gathers(note: Callable[[str], None]) -> Iterator[None]:
     gather = asyncio.gather
 
     def look(gathered: asyncio.Future[list[object]]) -> None:
-        for result in () if gathered.cancelled() else gathered.result():
+        if gathered.cancelled() or gathered.exception() is not None:
+            return  # it was cancelled, which asyncio may report as an exception
+        for result in gathered.result():
             if isinstance(result, BaseException) and is_bug(result):
                 note(f"a task that was gathered ended by an exception: {result!r}")
 
