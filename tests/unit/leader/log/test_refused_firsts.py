@@ -1,4 +1,4 @@
-"""A producer's first batches while its leader's lease comes and goes: none overtakes one that was refused."""
+"""A producer's first batches while its leader's lease or disk comes and goes: none overtakes one that was refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_leader.log import partition_logs
 from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_MS
 from kshare_runtime.memory_store import MemoryDisk
 from support.leader.log.leader_logs import KEY, open_logs
@@ -25,7 +26,8 @@ class Leader:
 
     def __init__(self) -> None:
         self.has_lease = True
-        self.logs = open_logs(MemoryDisk().open_store("leader"), has_lease=lambda: self.has_lease)
+        self.disk = MemoryDisk()
+        self.logs = open_logs(self.disk.open_store("leader"), has_lease=lambda: self.has_lease)
 
     async def code(self, records: memoryview, *, leader_epoch: int = ANY_EPOCH) -> int:
         """The error code of an append; 0 where it is stored."""
@@ -52,6 +54,34 @@ def test_the_next_batch_waits_for_the_one_that_was_refused() -> None:
     async def test() -> None:
         leader = Leader()
         await refuses_the_first(leader, batch(0))
+        assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [await leader.code(batch(sequence)) for sequence in (0, 1)] == [0, 0]
+
+    run(test())
+
+
+def test_the_next_batch_waits_for_the_ones_that_were_not_written() -> None:
+    """Seed 114285653 of the simulation: the disk worked again before the second batch came."""
+
+    async def test() -> None:
+        leader = Leader()
+        leader.disk.fail_next_writes(1)
+        first, second = (leader.code(batch(sequence)) for sequence in (0, 1))
+        assert await asyncio.gather(first, second) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        assert [await leader.code(batch(sequence)) for sequence in (1, 2)] == [
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        ] * 2
+        assert [await leader.code(batch(sequence)) for sequence in (0, 1, 2)] == [0, 0, 0]
+
+    run(test())
+
+
+def test_a_batch_that_waited_for_the_disk_in_vain_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        leader = Leader()
+        monkeypatch.setattr(partition_logs, "QUEUED_APPENDS_LIMIT", 0)
+        assert await leader.code(batch(0)) == ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.undo()
         assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert [await leader.code(batch(sequence)) for sequence in (0, 1)] == [0, 0]
 

@@ -47,7 +47,7 @@ from kshare_leader.log.batch_validation import (
 )
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
-from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, RefusedFirsts, check_leader_epoch
+from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_ERRORS, RefusedFirsts, check_leader_epoch
 from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
@@ -101,6 +101,8 @@ class _Turn:
     def __init__(self) -> None:
         self.pending: dict[TopicPartition, tuple[PartitionLog, PendingAppends]] = {}
         self.answers: list[tuple[asyncio.Future[Any], Appended | Exception | None]] = []
+        self.appends: list[_QueuedAppend] = []
+        """The produced batches among them, whether their logs took them or not."""
         self.more_writes: list[Write] = []
         """Writes of the callers that become durable together with their batches."""
 
@@ -311,6 +313,8 @@ class PartitionLogs:
         self._write(turn)
 
     def _prepare(self, queued: _QueuedAppend | _QueuedEnd, now_ms: int, turn: _Turn) -> Appended | Exception | None:
+        if isinstance(queued, _QueuedAppend):
+            turn.appends.append(queued)
         try:
             found = turn.pending.get(queued.key)
             if found is None:
@@ -339,7 +343,7 @@ class PartitionLogs:
         self._refused_firsts.check(queued.key, header, _loop_ms(), is_known=is_known)
 
     def _note_refused(self, key: TopicPartition, records: memoryview, error: Exception) -> None:
-        if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        if isinstance(error, KafkaError) and error.code in REMEMBERED_ERRORS:
             self._refused_firsts.note(key, records, _loop_ms())
 
     def _write(self, turn: _Turn) -> None:
@@ -359,6 +363,8 @@ class PartitionLogs:
             else:
                 self._write_failure = str(failure)
                 self._report(f"appends failed: {failure}")
+                for queued in turn.appends:
+                    self._refused_firsts.note(queued.key, queued.batch.records, _loop_ms())
                 self._answer_all(turn, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             self._go_on()
 

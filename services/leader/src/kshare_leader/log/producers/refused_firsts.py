@@ -1,8 +1,9 @@
 """Batches of producers that a log does not know, where an earlier batch was refused or reached no leader.
 
 A log that does not know a producer takes any sequence from it, as in Kafka. A leader whose lease comes back between
-two batches under way would refuse the first and take the second, and the first one could never follow. So a leader
-remembers the lowest sequence that it refused, and a producer that the log does not know has to begin there.
+two batches under way would refuse the first and take the second, and the first one could never follow. The same is true
+of a disk that fails the write of the first and takes the second. So a leader remembers the lowest sequence that it
+refused or could not write, and a producer that the log does not know has to begin there.
 
 Where a leader's process ends and the next one begins to serve between the two, no leader refused the first. The gateway
 sends each batch for a leader epoch, and for a later one only when it has the answers of the earlier one. So a batch for
@@ -21,6 +22,8 @@ from kshare_wire.record_batches import BatchHeader, read_header
 
 REMEMBERED_MS = 120_000
 """Kafka's default of delivery.timeout.ms: after that a client has given the batch up."""
+REMEMBERED_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
+"""Those after which a producer sends the same batch again, and which end without it."""
 ANY_EPOCH = 0
 """The leader epoch of batches that are sent for none; catalogs begin above it."""
 PRODUCERS_LIMIT = 20_000
@@ -52,7 +55,7 @@ class RefusedFirsts:
         return bool(self._refused)
 
     def note(self, key: TopicPartition, records: memoryview, now_ms: int) -> None:
-        """Notes a batch that is refused; one that cannot be read has no producer."""
+        """Notes a batch that is refused or not written; one that cannot be read has no producer."""
         try:
             header = read_header(records)
         except KafkaError:
@@ -82,6 +85,6 @@ class RefusedFirsts:
             return
         text = (
             f"producer {header.producer_id} with epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
-            f"but {found.lowest_sequence} must come first: it was refused while this leader did not serve the partition"
+            f"but {found.lowest_sequence} must come first: this leader refused it, or could not write it"
         )
         raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
