@@ -141,7 +141,7 @@ class Operator:
             await asyncio.sleep(draw.choice((1.0, 5.0)) * (0.5 + draw.random()))
             role = draw.choice(SCALED_ROLES)
             there = [name for name in self._cluster.hosts if name.rpartition("-")[0] == role]
-            if len(there) == 1 or (len(there) < MOST_OF_A_ROLE and draw.random() < 0.5):
+            if len(there) <= 1 or (len(there) < MOST_OF_A_ROLE and draw.random() < 0.5):  # the only one may be lost
                 host = await self._cluster.add_host(role)
                 self._note("join", (host.name,))
             else:
