@@ -212,9 +212,10 @@ class FaultyEtcd:
             return await action()
 
         arriving = asyncio.ensure_future(arrive())
+        # The caller may have given up by then, or have been cancelled.
+        arriving.add_done_callback(lambda late: None if late.cancelled() else late.exception())
         self._late.append(arriving)
         await asyncio.wait([arriving], timeout=PATIENCE_S)
         if arriving.done():
             return arriving.result()
-        arriving.add_done_callback(lambda late: None if late.cancelled() else late.exception())
         raise EtcdUnavailable("the link to etcd is full")
