@@ -109,6 +109,6 @@ PLANTED = (
         name="a record that was just rejected is given to a fetch that waits",
         mutation=planted(Patch(StateWriting, "_became_durable", _give_rejected_to_waiting)),
         rules=("acquired after its confirmed end", "ended twice"),
-        seed=9,
+        seed=2,
     ),
 )

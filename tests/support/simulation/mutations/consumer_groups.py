@@ -132,7 +132,7 @@ PLANTED = (
         name="the leader takes acknowledgements of anyone",
         mutation=planted(Patch(share_partition, "not_held", _let_anyone_acknowledge)),
         rules=("a forged acknowledgement was taken", "acknowledged without holding it"),
-        seed=2,
+        seed=1,
     ),
     PlantedBug(
         name="the coordinator says that it altered offsets, and does not",

@@ -47,7 +47,7 @@ PLANTED = (
         mutation=planted(Patch(LeaderNode, "_has_lease", _always_leased)),
         rules=("served after its lease", "acquired by a former leader"),
         focus=CUT_OFF,
-        seed=2,
+        seed=8,
     ),
     PlantedBug(
         name="a share coordinator serves on after its lease",

@@ -145,13 +145,13 @@ PLANTED = (
         name="updates since the newest snapshot are not read from the disk",
         mutation=planted(Patch(StateStore, "load", _load_only_snapshots)),
         rules=("a confirmed state was not stored", "delivery count forgotten", "delivered after its confirmation"),
-        seed=4,
+        seed=17,
     ),
     PlantedBug(
         name="the share coordinator forgets writes that it confirmed",
         mutation=at_role("share-coordinator", WRITE_SHARE_GROUP_STATE, _forget_writes),
         rules=("a confirmed state was not stored",),
-        seed=4,
+        seed=3,
     ),
 )
 

@@ -140,7 +140,7 @@ PLANTED = (
         name="one partition of a transaction gets the other marker",
         mutation=planted(Patch(transaction_markers, "_markers", _skip_a_partition)),
         rules=("half of a transaction", "aborted, and yet committed", "committed, and yet aborted"),
-        seed=2,
+        seed=3,
     ),
     PlantedBug(
         name="a producer of an older epoch writes on",
@@ -152,7 +152,7 @@ PLANTED = (
             "transactions, whose partitions leaders do not verify at the coordinator",
             (with_transactions, with_configs(transaction_partition_verification_enable="false")),
         ),
-        seed=2,
+        seed=6,
     ),
     PlantedBug(
         name="read_committed groups get all records",
