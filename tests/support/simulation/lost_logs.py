@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -36,9 +37,14 @@ COUNTS = (1, 1, 2, 3)
 class LostLogRun(SeedRun):
     """A plan's run with plain producers, which try again until a batch is confirmed, and rules by records' values."""
 
+    def __init__(self, plan: Plan, mutation: Mutation | None = None, *, faults: Sequence[Fault]) -> None:
+        super().__init__(plan, mutation, faults=faults)
+        self._sent_at: dict[str, float] = {}
+        """When each value was sent: each is sent once."""
+
     def check(self, expectations: Expectations) -> list[Violation]:
         evidence = Evidence(self.cluster.history, expectations)
-        rules = (records_of_the_log_end_as_themselves(evidence), confirmed_ends_stay(evidence))
+        rules = (records_of_the_log_end_as_themselves(evidence, self._sent_at), confirmed_ends_stay(evidence))
         return [violation for rule in rules for violation in islice(rule, 3)]
 
     async def _produce(self) -> None:
@@ -60,6 +66,7 @@ class LostLogRun(SeedRun):
         """Whether the batch was confirmed; each attempt has values of its own, because an earlier one may be stored."""
         try:
             metadata = await client.metadata(TOPIC)
+            self._sent_at.update((value, client.now()) for value in values)
             return metadata is not None and await produce_to(client, TOPIC, metadata, values, partition) is not None
         except ConnectionLost:
             return False
@@ -87,9 +94,21 @@ def draw_lost_log_run(seed: int, mutation: Mutation | None = None) -> LostLogRun
     draw = random.Random(f"{seed}/lost disks")
     hosts = plan.shape.host_names()
     leaders = [host for host in hosts if host.startswith("leader")]
-    losses = [_draw_loss(draw, leaders) for _ in range(draw.choice(COUNTS))]
+    losses = _one_after_the_other([_draw_loss(draw, leaders) for _ in range(draw.choice(COUNTS))])
     faults = sorted([*draw_script(plan, hosts).faults, *losses], key=lambda fault: (fault.at, fault.name))
     return LostLogRun(plan, mutation, faults=faults)
+
+
+def _one_after_the_other(losses: Sequence[Fault]) -> list[Fault]:
+    """Without those that begin while another one of the same leader lasts.
+
+    The copy that such a one puts back has records that the other one has removed: they come back without their state.
+    """
+    kept: list[Fault] = []
+    for loss in sorted(losses, key=lambda fault: fault.at):
+        if not any(other.hosts == loss.hosts and loss.at <= other.at + other.duration for other in kept):
+            kept.append(loss)
+    return kept
 
 
 def _draw_loss(draw: random.Random, leaders: list[str]) -> Fault:

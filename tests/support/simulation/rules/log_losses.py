@@ -7,11 +7,11 @@ its end as itself, and none came again after its end was confirmed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from kshare_core.states import AcknowledgeType
-from support.simulation.evidence import ENDS, NEVER, Evidence, Sent, Violation
+from support.simulation.evidence import ENDS, NEVER, Evidence, RecordKey, Sent, Violation
 from support.simulation.history import AcknowledgeAnswered, AcknowledgeSent, Delivered, describe
 
 
@@ -41,8 +41,12 @@ class RecordsByValue:
                     self.sent[RecordOfGroup(event.group, value)].append(sent)
 
 
-def records_of_the_log_end_as_themselves(evidence: Evidence) -> Iterator[Violation]:
-    """Every record that is in a log at the end was accepted, rejected, or delivered as often as the limit allows."""
+def records_of_the_log_end_as_themselves(evidence: Evidence, sent_at: Mapping[str, float]) -> Iterator[Violation]:
+    """Every record that is in a log at the end was accepted, rejected, or acquired as often as the limit allows.
+
+    The answer with its last acquisition may have been lost. `sent_at`: when each value was sent first; an earlier
+    acquisition of its offset was one of another record.
+    """
     by_value = RecordsByValue(evidence)
     limit = evidence.expected.delivery_count_limit
     for group in evidence.expected.groups:
@@ -52,7 +56,10 @@ def records_of_the_log_end_as_themselves(evidence: Evidence) -> Iterator[Violati
                 ended = any(
                     sent.event.type != AcknowledgeType.RELEASE and sent.may_have_effect for sent in by_value.sent[key]
                 )
-                highest = max((event.delivery_count for event in by_value.deliveries[key]), default=0)
+                acquired = evidence.acquired.get(RecordKey(group, partition, record.offset), ())
+                since = sent_at.get(record.value, NEVER)
+                counts = [event.delivery_count for event in acquired if event.time >= since]
+                highest = max([*counts, *(event.delivery_count for event in by_value.deliveries[key])], default=0)
                 if not ended and highest < limit:
                     text = f"{record.value!r} is at {partition}@{record.offset}, and {group} never had it to its end"
                     yield Violation("skipped", text, [describe(event) for event in by_value.deliveries[key]])
