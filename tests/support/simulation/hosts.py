@@ -217,7 +217,10 @@ class SimulatedHost:
     async def stop(self) -> None:
         """SIGTERM: the node stops in order; what is still running after `STOP_LIMIT_S` is killed."""
         incarnation, node = self.incarnation, self.node
-        if incarnation is None or node is None:
+        if incarnation is None:
+            return
+        if node is None:
+            self.crash()  # its process has only begun, and handles no signal yet
             return
         self.fabric.note(f"{incarnation} stops")
         incarnation.is_stopping = True
