@@ -54,7 +54,7 @@ async def _give_up(injector: FaultInjector, fault: Fault) -> None:
 
 async def _replace(cluster: Cluster, name: str) -> None:
     cluster.forget_address(name)
-    if not _of_role(cluster, _role(name)):
+    if all(host in cluster.leaving for host in _of_role(cluster, _role(name))):
         await cluster.add_host(_role(name))
 
 

@@ -122,3 +122,22 @@ def test_a_standby_in_an_existing_cluster_reads_the_metadata_again_after_an_unex
             await until(lambda: standby.store.problems() == [])
 
     assert reported_in(scene) == ["reading the metadata failed with an unexpected error: KeyError('planted')"]
+
+
+def test_an_owner_in_an_existing_cluster_goes_on_after_a_caller_was_cancelled() -> None:
+    """As when a coordinator stops; seed 600171324 of the kafka engine."""
+
+    async def scene() -> None:
+        async with UpstreamCluster(upstream_backend(), group_partitions=4) as cluster:
+            only = await cluster.start(1)
+            await cluster.owned()
+            only.upstream.delay_ms = lambda: 100
+            writing = asyncio.ensure_future(only.put(CATALOG, "n", "1"))
+            await asyncio.sleep(0.05)
+            writing.cancel()
+            await asyncio.wait([writing])
+            await until(lambda: only.rows(CATALOG) == {"n": "1"})
+            await only.put(CATALOG, "m", "2")
+            assert only.rows(CATALOG) == {"n": "1", "m": "2"} and only.store.problems() == []
+
+    assert reported_in(scene) == []

@@ -263,6 +263,8 @@ class Session:
         if self._waiting is not append:
             return  # the session ended meanwhile
         self._waiting = None
+        if append.done.done():
+            return  # its caller was cancelled, as when the node stops
         if failure is not None:
             append.done.set_exception(failure)
         else:
