@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from support.simulation.faults import Fault
 from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.plan import Plan, draw_plan
 from support.simulation.scenario import SeedRun, run_script
-from support.simulation.seeds.script import Script, draw_script, rounded
+from support.simulation.seeds.script import Script, draw_script, read_script, rounded, write_script
 from support.simulation.seeds.shrink import Shrinker, fitted, signature, signatures
 
 RULE = "delivery count does not grow"
@@ -80,3 +81,10 @@ def test_the_same_bug_is_known_by_what_it_says_without_its_numbers() -> None:
     other = Violation("a bug came to light", "at 9.1 s leader-2 Leader/Produce: ValueError(12)")
     assert signature(first) == signature(second) != signature(other)
     assert signature(Violation(RULE, "g1/0@3")) == RULE
+
+
+def test_a_rule_that_is_told_in_several_lines_is_written_and_read(tmp_path: Path) -> None:
+    rule = 'did not finish: File "loop.py", line #\n    raise LimitReached()\n'
+    path = tmp_path / "kept.toml"
+    path.write_text(write_script(drawn(replace(draw_plan(1), records=20)), "A script.", rule=rule))
+    assert read_script(path).rule == rule

@@ -167,7 +167,7 @@ def _text(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if isinstance(value, Mapping):
         return "{" + ", ".join(f'"{key}" = {_text(each)}' for key, each in value.items()) + "}"
     assert isinstance(value, list | tuple), value
