@@ -30,6 +30,8 @@ from support.simulation.kafka_clients.protocol import milliseconds, read_part
 from support.simulation.kafka_clients.session import ClusterClient
 
 READ_UNCOMMITTED = 0
+DAMAGING = ("flipped-bits", "misdirected-reads")
+"""Faults after whose begin a Fetch may be answered with CORRUPT_MESSAGE."""
 LONGEST_PAUSE_S = 1.0
 RETRY_S = 0.3
 BYTES = (300, 3_000, 30_000)
@@ -83,7 +85,8 @@ class LogReader:
                 client.bug(f"a Fetch at {partition}@{position} was out of range, and the log starts at {start}")
             return False
         if found.error_code:
-            if found.error_code not in NOT_READY:
+            is_damaged = found.error_code == ErrorCode.CORRUPT_MESSAGE and self._may_be_damaged()
+            if found.error_code not in NOT_READY and not is_damaged:
                 client.bug(f"a correct Fetch was answered with {ErrorCode(found.error_code).name}")
             return False
         aborted = [(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions or ()]
@@ -98,6 +101,10 @@ class LogReader:
             LogRead(client.now(), client.host, is_committed, partition, (position, end - 1), records, markers)
         )
         return True
+
+    def _may_be_damaged(self) -> bool:
+        """Whether a disk may have returned wrong bytes to a leader, which it tells the client."""
+        return any(name in self._client.history.fault_names for name in DAMAGING)
 
     async def _fetch(self, partition: int, offset: int) -> Any:
         """The answer for the partition; None where there is none."""
