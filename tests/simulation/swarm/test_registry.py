@@ -178,5 +178,5 @@ def test_a_fault_impairs_from_its_real_begin_to_its_real_end() -> None:
     assert (round(first.begin - start, 3), round(first.end - start, 3)) == (1.0, 3.0)
     assert (round(second.begin - start, 3), round(second.end - start, 3)) == (12.0, 15.0)
     assert round(found["full-link"].end - start, 3) == 17.5
-    assert len(run.injector.impairments) == 4, "a fault of connections that hit none impairs nobody"
+    assert len(run.injector.impairments) == 4, "a fault that hits no connection is no impairment"
     assert found["cut-clients"].hosts and all(not host.startswith("gateway") for host in found["cut-clients"].hosts)
