@@ -46,7 +46,7 @@ class EndedTasks:
         self._lives[task] = life
 
     def unseen(self, ready: Iterable[asyncio.Handle], life: Life | None = None) -> list[str]:
-        """Exceptions that were not retrieved so far, of one life or of all; each is told once. `ready`: the loop's handles."""
+        """Exceptions that were not retrieved so far, of one life or of all, each once. `ready`: the loop's handles."""
         found: dict[str, None] = {}
         heard: set[int] | None = None
         for task, of_task in list(self._lives.items()):
