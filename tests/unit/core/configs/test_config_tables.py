@@ -123,6 +123,21 @@ def test_a_good_value(name: str, text: str, value: object) -> None:
     assert Configs(BROKER_CONFIGS, {name: text})[name] == value
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (float("nan"), "NaN"),
+        (float("inf"), "Infinity"),
+        (float("-inf"), "-Infinity"),
+        (-0.0, "-0.0"),
+        (5e-324, "5.0E-324"),
+        (-12345678.5, "-1.23456785E7"),
+    ],
+)
+def test_every_double_has_a_text(value: float, text: str) -> None:
+    assert config_text(value) == text
+
+
 def test_an_unknown_key_is_refused_with_known_names_that_are_like_it() -> None:
     with pytest.raises(InvalidConfig, match=r"group\.share\.max\.sise; did you mean group\.share\.max\.size"):
         Configs(BROKER_CONFIGS, {"group.share.max.sise": "1"})

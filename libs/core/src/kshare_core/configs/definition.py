@@ -7,6 +7,7 @@ lists are separated by commas.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -146,6 +147,10 @@ def config_text(value: ConfigValue) -> str | None:
 
 def _double_text(value: float) -> str:
     """Java's Double.toString of a value: 0.5, but 1.0E7 from ten million on and 5.0E-4 below a thousandth."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     digits, exponent = f"{Decimal(repr(value)).normalize():E}".split("E")

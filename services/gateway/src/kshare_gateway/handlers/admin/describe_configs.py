@@ -33,11 +33,11 @@ from kshare_core.configs import (
 )
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import Operation
-from kshare_core.work_slices import ElementCount
+from kshare_core.work_slices import ElementCount, WorkAbandoned
 from kshare_gateway.catalog.internal_topics import topic_named
-from kshare_gateway.gateway import Gateway
+from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
-from kshare_gateway.request_context import RequestContext
+from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.security.access import Access, config_denial
 from kshare_gateway.served_apis import ElementArrays, ResponseSize, serve
 from kshare_wire.api_versions import VersionRange
@@ -80,10 +80,26 @@ class Synonym(NamedTuple):
 
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """A resource that fails unexpectedly has an error of its own, and the others are described."""
     count = context.count_elements()
-    return DescribeConfigsResponse(
-        results=[await _result(context, resource, request, count) for resource in request.resources]
-    )
+    results: list[DescribeConfigsResult] = []
+    has_failed = False
+    for resource in request.resources:
+        try:
+            results.append(await _result(context, resource, request, count))
+        except (ConnectionMustClose, WorkAbandoned):
+            raise
+        except Exception as error:
+            kind, name = resource.resource_type, resource.resource_name[:300]
+            text = "DescribeConfigs failed with an unexpected error for resource %r of type %d"
+            if has_failed:  # a request may name a resource thousands of times: only the first one has a traceback
+                context.gateway.lines.warning("DescribeConfigs failed", f"{text}: %r", name, kind, error)
+            else:
+                log.exception(text, name, kind)
+            has_failed = True
+            problem = "The gateway could not describe the resource; see its log"
+            results.append(_refusal(resource, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)))
+    return DescribeConfigsResponse(results=results)
 
 
 def failed(context: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
