@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kshare_coordinator.machine import commands
+from kshare_coordinator.machine import commands, records
 from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 from support.coordinator.driver import CoordinatorDriver, creatable
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, GROUP = 2, 4, 32
 LOCK = "share.record.lock.duration.ms"
+RATIO = "min.cleanable.dirty.ratio"
 
 Change = tuple[str, int, str | None]
 
@@ -60,6 +62,8 @@ def driver() -> CoordinatorDriver:
         (resource(TOPIC, "bad name", ("retention.ms", SET, "1")), E.INVALID_TOPIC_EXCEPTION),
         (resource(TOPIC, "__consumer_offsets", ("retention.ms", SET, "1")), E.INVALID_REQUEST),
         (resource(TOPIC, "t", ("retention.ms", SET, "soon")), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", (RATIO, SET, "NaN")), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", ("segment.bytes", SET, "1_048_576")), E.INVALID_CONFIG),
         (resource(TOPIC, "t", ("retention.ms", SET, None)), E.INVALID_REQUEST),
         (resource(TOPIC, "t", ("retention.ms", APPEND, "1")), E.INVALID_CONFIG),
         (resource(TOPIC, "t", ("retention.ms", 7, "1")), E.INVALID_REQUEST),
@@ -76,6 +80,7 @@ def driver() -> CoordinatorDriver:
         (resource(BROKER, "one", ("max.connections", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "-1", ("max.connections", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", SET, "many")), E.INVALID_REQUEST),
+        (resource(BROKER, "", ("log.cleaner.min.cleanable.ratio", SET, "nan")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", SET, None)), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", APPEND, "2")), E.INVALID_CONFIG),
         (resource(BROKER, "", ("no.such.config", APPEND, "2")), E.INVALID_CONFIG),
@@ -118,6 +123,20 @@ def test_each_resource_stands_for_itself(driver: CoordinatorDriver) -> None:
     assert codes == [E.INVALID_CONFIG, E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
     assert topic_configs(driver) == {}
     assert driver.state.group_configs == {"g": {LOCK: "20000"}}
+
+
+def test_a_value_that_an_older_version_stored_can_be_deleted(driver: CoordinatorDriver) -> None:
+    stored = records_pb.TopicRecord()
+    stored.CopyFrom(driver.state.topics[driver.state.topic_ids["t"]])
+    stored.configs.add(name=RATIO, value="NaN")
+    write = records.write_of(records.topic(stored))
+    assert write.value is not None
+    driver.rows[write.key] = write.value
+    driver.restart()
+    assert topic_configs(driver) == {RATIO: "NaN"}
+    assert alter(driver, resource(TOPIC, "t", ("retention.ms", SET, "5"))) == [E.INVALID_CONFIG]
+    assert alter(driver, resource(TOPIC, "t", ("retention.ms", SET, "5"), (RATIO, DELETE, None))) == [E.NONE]
+    assert topic_configs(driver) == {"retention.ms": "5"}
 
 
 def test_validate_only(driver: CoordinatorDriver) -> None:

@@ -93,11 +93,30 @@ def test_kafkas_names_and_our_own_do_not_meet() -> None:
         ("num.partitions", "three"),
         ("num.partitions", "2147483648"),
         ("num.partitions", ""),
+        ("num.partitions", "1_000"),
+        ("num.partitions", "+"),
+        ("num.partitions", "\uff11\uff10"),
+        ("num.partitions", "\u0663"),
+        ("num.partitions", "\u00a03"),
+        ("log.retention.ms", "1_000"),
+        ("sasl.login.refresh.buffer.seconds", "1_0"),
+        ("auto.create.topics.enable", "\u00a0true"),
+        ("auto.create.topics.enable", "tr_ue"),
+        ("auto.create.topics.enable", "1"),
         ("auto.create.topics.enable", "yes"),
         ("compression.type", "brotli"),
         ("compression.gzip.level", "0"),
         ("log.cleanup.policy", "delete,keep"),
         ("log.cleaner.min.cleanable.ratio", "1.5"),
+        ("log.cleaner.min.cleanable.ratio", "NaN"),
+        ("log.cleaner.min.cleanable.ratio", "nan"),
+        ("log.cleaner.min.cleanable.ratio", "+NaN"),
+        ("log.cleaner.min.cleanable.ratio", "0_0.5"),
+        ("log.cleaner.min.cleanable.ratio", "\u0660"),
+        ("log.cleaner.io.max.bytes.per.second", "Infinity"),
+        ("log.cleaner.io.max.bytes.per.second", "-inf"),
+        ("log.cleaner.io.max.bytes.per.second", "1e400"),
+        ("log.cleaner.io.max.bytes.per.second", "."),
         ("group.consumer.migration.policy", "sideways"),
         ("group.share.assignors", "uniform"),
         ("group.share.assignors", "simple,org.example.Assignor"),
@@ -113,6 +132,12 @@ def test_a_bad_value_is_refused_by_name(name: str, text: str) -> None:
     ("name", "text", "value"),
     [
         ("num.partitions", " 3 ", 3),
+        ("num.partitions", "\t+3\r\n", 3),
+        ("num.partitions", "\0" + "003\x1f", 3),
+        ("log.retention.ms", "-1", -1),
+        ("log.cleaner.min.cleanable.ratio", "1.", 1.0),
+        ("log.cleaner.min.cleanable.ratio", " +.5e0 ", 0.5),
+        ("log.cleaner.io.max.bytes.per.second", "1E+7", 1e7),
         ("auto.create.topics.enable", "FALSE", False),
         ("compression.gzip.level", "-1", -1),
         ("log.cleanup.policy", "compact, delete", ("compact", "delete")),
@@ -121,6 +146,22 @@ def test_a_bad_value_is_refused_by_name(name: str, text: str) -> None:
 )
 def test_a_good_value(name: str, text: str, value: object) -> None:
     assert Configs(BROKER_CONFIGS, {name: text})[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("segment.bytes", "1_048_576", "1048576"),
+        ("segment.bytes", "\uff11\uff10\uff14\uff18\uff15\uff17\uff16", "1048576"),
+        ("retention.ms", "\u00a05", "5"),
+        ("min.cleanable.dirty.ratio", "NaN", "NaN"),
+        ("min.cleanable.dirty.ratio", "0_0.5", "0.5"),
+    ],
+)
+def test_a_number_that_an_older_version_stored_keeps_its_value(name: str, text: str, shown: str) -> None:
+    assert config_text(Configs(TOPIC_CONFIGS, {name: text}, stored=True)[name]) == shown
+    with pytest.raises(InvalidConfig, match=name):
+        Configs(TOPIC_CONFIGS, {name: text})
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,14 @@ def test_what_cannot_be_read_or_altered_is_passed_over() -> None:
     assert configs.of_all_brokers["nobody.knows.this"] == "x", "it can still be described"
 
 
+def test_a_number_that_an_older_version_stored_stays_in_force() -> None:
+    configs = DynamicConfigs(static())
+    configs.alter({"log.retention.ms": "5_000"}, {})
+    assert configs.integer("log.retention.ms") == 5_000
+    with pytest.raises(InvalidConfig, match="5_000"):
+        check_dynamic_configs(configs, configs.of_all_brokers, {}, per_broker=False)
+
+
 @pytest.mark.parametrize(
     ("texts", "per_broker", "why"),
     [
@@ -71,6 +79,7 @@ def test_what_cannot_be_read_or_altered_is_passed_over() -> None:
         ({"num.io.threads": "3"}, False, "4"),
         ({"group.share.assignment.interval.ms": "15001"}, False, "group.share.max.assignment.interval.ms"),
         ({"log.retention.ms": "0"}, False, "retention"),
+        ({"log.cleaner.min.cleanable.ratio": "NaN"}, False, "finite"),
     ],
 )
 def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> None:

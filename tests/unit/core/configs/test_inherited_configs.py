@@ -52,6 +52,17 @@ def test_topic_values_that_contradict_each_other_are_refused() -> None:
         check_topic_configs(DEFAULTS, {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 
+def test_numbers_that_an_older_version_stored_are_in_force_and_cannot_be_set() -> None:
+    lock = {"share.record.lock.duration.ms": "20_000"}
+    assert effective_group_config(DEFAULTS, lock).integer("share.record.lock.duration.ms") == 20_000
+    with pytest.raises(InvalidConfig, match="20_000"):
+        check_group_configs(DEFAULTS, lock)
+    segment = {"segment.bytes": "1_048_576"}
+    assert effective_topic_config(DEFAULTS, segment).integer("segment.bytes") == 1_048_576
+    with pytest.raises(InvalidConfig, match="1_048_576"):
+        check_topic_configs(DEFAULTS, segment)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "bound"),
     [

@@ -276,6 +276,7 @@ def test_settings_come_from_the_topic_then_the_broker() -> None:
         max_compaction_lag_ms=9,
     )
     assert topic_settings({"internal.segment.bytes": "200"}, BROKER).segment_bytes == 200
+    assert topic_settings({"segment.bytes": "1_048_577"}, BROKER).segment_bytes == 1048577, "of an older version"
     broker = type(BROKER)(
         BROKER.table, {"log.retention.hours": "2", "log.cleanup.policy": "compact", "log.roll.ms": "3"}
     )

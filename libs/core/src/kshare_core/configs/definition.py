@@ -1,13 +1,15 @@
 """Config definitions: the type of one config, its parsing, and a set of values over a table of definitions.
 
 Texts are parsed as Kafka's ConfigDef does: surrounding blanks are dropped, booleans are `true` and `false` in any case,
-lists are separated by commas.
+lists are separated by commas, and numbers have ASCII digits without underscores. Doubles must be finite: NaN would pass
+every check of a range.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -40,6 +42,10 @@ _INTEGER_RANGES = {
     ConfigType.INT: (-(1 << 31), (1 << 31) - 1),
     ConfigType.LONG: (-(1 << 63), (1 << 63) - 1),
 }
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_DOUBLE = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+"""The characters that Java's String.trim drops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +72,24 @@ class ConfigDefinition:
 
     def parse(self, text: str) -> ConfigValue:
         """The value of a text; InvalidConfig if the text has no valid value."""
-        text = text.strip()
+        text = text.strip(_BLANKS)
+        self._check_spelling(text)
+        return self._value(text)
+
+    def parse_stored(self, text: str) -> ConfigValue:
+        """The value of a text that is stored already; InvalidConfig if it has none.
+
+        Older versions stored numbers that `parse` refuses (1_000 and NaN), and these keep their value.
+        """
+        return self._value(text.strip())
+
+    def _check_spelling(self, text: str) -> None:
+        if self.type in _INTEGER_RANGES and not _INTEGER.fullmatch(text):
+            raise self._wrong(text, f"Not a number of type {self.type.name}")
+        if self.type is ConfigType.DOUBLE and not (_DOUBLE.fullmatch(text) and math.isfinite(float(text))):
+            raise self._wrong(text, "Not a finite number of type DOUBLE")
+
+    def _value(self, text: str) -> ConfigValue:
         value = self._convert(text)
         self._check_range(value, text)
         problem = self.check(value) if self.check else None
@@ -173,11 +196,18 @@ class Configs:
         texts: Mapping[str, str] | None = None,
         *,
         inherited: Mapping[str, ConfigValue] | None = None,
+        stored: bool = False,
     ) -> None:
-        """Parses `texts`; InvalidConfig names the first unknown key, or the first bad value."""
+        """Parses `texts`; InvalidConfig names the first unknown key, or the first bad value.
+
+        `stored`: the texts are stored already, perhaps by an older version (`ConfigDefinition.parse_stored`).
+        """
         self.table = table
         self._inherited = dict(inherited or {})
-        self._set = {name: find_config(table, name).parse(text) for name, text in (texts or {}).items()}
+        self._set: dict[str, ConfigValue] = {}
+        for name, text in (texts or {}).items():
+            definition = find_config(table, name)
+            self._set[name] = definition.parse_stored(text) if stored else definition.parse(text)
 
     def __getitem__(self, name: str) -> ConfigValue:
         if name in self._set:

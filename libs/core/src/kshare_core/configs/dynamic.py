@@ -108,7 +108,7 @@ class DynamicConfigs(Configs):
             if definition is None or definition.read_only:
                 continue
             try:
-                found[name] = definition.parse(text)
+                found[name] = definition.parse_stored(text)
             except InvalidConfig:
                 continue
         return found

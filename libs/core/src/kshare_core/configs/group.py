@@ -60,7 +60,7 @@ def check_group_configs(broker: Configs, texts: Mapping[str, str]) -> Configs:
 
 
 def effective_group_config(broker: Configs, texts: Mapping[str, str]) -> Configs:
-    """A group's values: its own `texts` moved into the broker's bounds, else the broker's values; InvalidConfig."""
+    """A group's values: its own stored `texts`, moved into the broker's bounds, else the broker's; InvalidConfig."""
     inherited: dict[str, ConfigValue] = {}
     for name, definition in GROUP_CONFIGS.items():
         if definition.broker_synonym is not None and broker.is_set(definition.broker_synonym):
@@ -70,7 +70,7 @@ def effective_group_config(broker: Configs, texts: Mapping[str, str]) -> Configs
 
 
 def _into_bounds(broker: Configs, name: str, text: str) -> str:
-    value = find_config(GROUP_CONFIGS, name).parse(text)
+    value = find_config(GROUP_CONFIGS, name).parse_stored(text)
     least, most = _bounds(name)
     if isinstance(value, int) and not isinstance(value, bool):
         if least is not None:

@@ -37,13 +37,13 @@ def inherited_topic_configs(broker: Configs) -> dict[str, ConfigValue]:
 
 
 def effective_topic_config(broker: Configs, texts: Mapping[str, str]) -> Configs:
-    """A topic's values: its own `texts`, else the values set at the broker, else the defaults; InvalidConfig."""
-    return Configs(TOPIC_CONFIGS, texts, inherited=inherited_topic_configs(broker))
+    """A topic's values: its own stored `texts`, else those set at the broker, else the defaults; InvalidConfig."""
+    return Configs(TOPIC_CONFIGS, texts, inherited=inherited_topic_configs(broker), stored=True)
 
 
 def check_topic_configs(broker: Configs, texts: Mapping[str, str]) -> Configs:
-    """The effective values of `texts`; InvalidConfig also if two of them contradict each other."""
-    configs = effective_topic_config(broker, texts)
+    """The effective values of new `texts`; InvalidConfig also if two of them contradict each other."""
+    configs = Configs(TOPIC_CONFIGS, texts, inherited=inherited_topic_configs(broker))
     for least, most in (("min.compaction.lag.ms", "max.compaction.lag.ms"),):
         if configs.integer(least) > configs.integer(most):
             raise InvalidConfig(f"{least} must not be above {most}; they are {configs[least]} and {configs[most]}")

@@ -74,7 +74,7 @@ def topic_settings(entries: Mapping[str, str], broker: Configs) -> TopicSettings
         definition = TOPIC_CONFIGS[name]
         if name in entries:
             try:
-                return definition.parse(entries[name])
+                return definition.parse_stored(entries[name])
             except InvalidConfig:
                 return definition.default
         return inherited.get(name, definition.default)

@@ -299,7 +299,7 @@ def _altered_entry(name: str, value: str | None, synonyms: Sequence[Synonym]) ->
     definition = BROKER_CONFIGS.get(name)
     if definition is not None:
         with contextlib.suppress(InvalidConfig):
-            value = config_text(definition.parse(value or ""))
+            value = config_text(definition.parse_stored(value or ""))
         return _body(definition, value, synonyms, read_only=definition.read_only)
     return DescribeConfigsResourceResult(
         name=name,
