@@ -64,6 +64,7 @@ def driver() -> CoordinatorDriver:
         (resource(TOPIC, "t", ("retention.ms", SET, "soon")), E.INVALID_CONFIG),
         (resource(TOPIC, "t", (RATIO, SET, "NaN")), E.INVALID_CONFIG),
         (resource(TOPIC, "t", ("segment.bytes", SET, "1_048_576")), E.INVALID_CONFIG),
+        (resource(TOPIC, "t", ("remote.storage.enable", SET, "true")), E.INVALID_CONFIG),
         (resource(TOPIC, "t", ("retention.ms", SET, None)), E.INVALID_REQUEST),
         (resource(TOPIC, "t", ("retention.ms", APPEND, "1")), E.INVALID_CONFIG),
         (resource(TOPIC, "t", ("retention.ms", 7, "1")), E.INVALID_REQUEST),

@@ -52,6 +52,14 @@ def test_topic_values_that_contradict_each_other_are_refused() -> None:
         check_topic_configs(DEFAULTS, {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 
+def test_tiered_storage_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"remote\.storage\.enable must be false"):
+        check_topic_configs(DEFAULTS, {"remote.storage.enable": "true"})
+    accepted = {"remote.storage.enable": "false", "remote.log.copy.disable": "true"}
+    assert check_topic_configs(DEFAULTS, accepted).boolean("remote.log.copy.disable")
+    assert effective_topic_config(DEFAULTS, {"remote.storage.enable": "true"}).boolean("remote.storage.enable")
+
+
 def test_numbers_that_an_older_version_stored_are_in_force_and_cannot_be_set() -> None:
     lock = {"share.record.lock.duration.ms": "20_000"}
     assert effective_group_config(DEFAULTS, lock).integer("share.record.lock.duration.ms") == 20_000

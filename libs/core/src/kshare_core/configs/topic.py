@@ -47,4 +47,6 @@ def check_topic_configs(broker: Configs, texts: Mapping[str, str]) -> Configs:
     for least, most in (("min.compaction.lag.ms", "max.compaction.lag.ms"),):
         if configs.integer(least) > configs.integer(most):
             raise InvalidConfig(f"{least} must not be above {most}; they are {configs[least]} and {configs[most]}")
+    if configs.boolean("remote.storage.enable"):
+        raise InvalidConfig("remote.storage.enable must be false: kshare has no tiered storage")
     return configs
