@@ -82,6 +82,7 @@ def driver() -> CoordinatorDriver:
         (resource(BROKER, "-1", ("max.connections", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", SET, "many")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("log.cleaner.min.cleanable.ratio", SET, "nan")), E.INVALID_REQUEST),
+        (resource(BROKER, "1", ("leader.replication.throttled.rate", SET, "abc")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", SET, None)), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", APPEND, "2")), E.INVALID_CONFIG),
         (resource(BROKER, "", ("no.such.config", APPEND, "2")), E.INVALID_CONFIG),

@@ -80,6 +80,9 @@ def test_a_number_that_an_older_version_stored_stays_in_force() -> None:
         ({"group.share.assignment.interval.ms": "15001"}, False, "group.share.max.assignment.interval.ms"),
         ({"log.retention.ms": "0"}, False, "retention"),
         ({"log.cleaner.min.cleanable.ratio": "NaN"}, False, "finite"),
+        ({"leader.replication.throttled.rate": "abc"}, True, "Not a number of type LONG"),
+        ({"follower.replication.throttled.rate": "-1"}, False, "at least 0"),
+        ({"replica.alter.log.dirs.io.max.bytes.per.second": ""}, False, "Not a number of type LONG"),
     ],
 )
 def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> None:
@@ -92,6 +95,7 @@ def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> No
     ("texts", "per_broker"),
     [
         ({"nobody.knows.this": "x"}, False),
+        ({"leader.replication.throttled.rate": "1000", "follower.replication.throttled.rate": "0"}, True),
         ({"listener.name.x.ssl.keystore.type": "JKS"}, True),
         ({"listener.name.x.max.connections": "5"}, False),
         ({"listeners": "PLAINTEXT://:1"}, True),

@@ -15,7 +15,8 @@ import re
 from collections.abc import Mapping
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs
-from kshare_core.configs.definition import Configs, ConfigValue, InvalidConfig
+from kshare_core.configs.definition import Configs, ConfigTable, ConfigValue, InvalidConfig
+from kshare_core.configs.rows import MAX_LONG, long
 
 SECURITY_CONFIGS = frozenset(
     {
@@ -66,6 +67,15 @@ PER_BROKER_CONFIGS = frozenset(
     }
 )
 CLUSTER_LEVEL_LISTENER_CONFIGS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
+THROTTLED_RATES: ConfigTable = {
+    name: long(name, MAX_LONG, low=0)
+    for name in (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+"""QuotaConfig.brokerQuotaConfigs: no configs of a property file, so a change is checked and has no effect."""
 THREAD_POOLS = (
     "background.threads",
     "log.cleaner.threads",
@@ -130,7 +140,7 @@ def check_dynamic_configs(
         prefix = "listener.name.<listener>."
         raise InvalidConfig(f"These configs can be altered with the prefix {prefix} only: {', '.join(bare)}")
     for name, text in texts.items():
-        definition = BROKER_CONFIGS.get(_base_name(name))
+        definition = BROKER_CONFIGS.get(_base_name(name), THROTTLED_RATES.get(name))
         if definition is not None:
             definition.parse(text)
     of_one = sorted(name for name in texts if _is_per_broker(name))
