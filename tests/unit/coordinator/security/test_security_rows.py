@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -159,6 +160,31 @@ def test_client_quotas_are_changed_one_by_one() -> None:
     assert change(pb.QuotaEntity(ip="10.0.0.1"), producer_byte_rate=5) == ErrorCode.INVALID_REQUEST
     assert change(alice, request_percentage=None, consumer_byte_rate=None) == 0
     assert len(driver.state.security) == 1
+
+
+def test_a_quota_that_is_no_number_is_refused_and_other_entries_are_altered() -> None:
+    driver = CoordinatorDriver()
+    Entry = pb.AlterClientQuotasRequest.Entry
+    cases = [
+        ("producer_byte_rate", math.inf, ErrorCode.INVALID_REQUEST),
+        ("producer_byte_rate", math.nan, ErrorCode.INVALID_REQUEST),
+        ("producer_byte_rate", 1e300, ErrorCode.INVALID_REQUEST),
+        ("producer_byte_rate", float(2**63 - 1), ErrorCode.NONE),
+        ("consumer_byte_rate", 7.0, ErrorCode.NONE),
+        ("request_percentage", math.nan, ErrorCode.INVALID_REQUEST),
+        ("request_percentage", math.inf, ErrorCode.NONE),
+        ("controller_mutation_rate", -math.inf, ErrorCode.INVALID_REQUEST),
+    ]
+    entries = [
+        Entry(entity=pb.QuotaEntity(user=f"user-{number}"), ops=[Entry.Op(key=name, value=value)])
+        for number, (name, value, _) in enumerate(cases)
+    ]
+    address = pb.QuotaEntity(ip="10.0.0.1")
+    entries.append(Entry(entity=address, ops=[Entry.Op(key="connection_creation_rate", value=math.inf)]))
+    answer = driver.run(commands.AlterClientQuotas(request=pb.AlterClientQuotasRequest(entries=entries)))
+    codes = [ErrorCode(result.error_code) for result in answer.results]
+    assert codes == [*(code for _, _, code in cases), ErrorCode.INVALID_REQUEST]
+    assert len(driver.state.security) == codes.count(ErrorCode.NONE)
 
 
 def test_the_catalog_has_a_limit_for_acls_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 
 import pytest
 from hypothesis import given
@@ -59,3 +60,15 @@ def test_a_changed_rate_keeps_what_is_owed() -> None:
     assert bucket.throttle_ms(0) == 500
     bucket.change_rate(1.0, 2_000)
     assert bucket.is_full(2_000)
+
+
+def test_an_infinite_rate_never_throttles_and_a_later_rate_holds() -> None:
+    bucket = TokenBucket(math.inf, 10, 0)
+    for now_ms in (0, 0, 1000):
+        bucket.take(1e12, now_ms)
+        assert bucket.throttle_ms(now_ms) == 0 and bucket.is_full(now_ms)
+    bucket.change_rate(100.0, 1000)
+    bucket.take(1_500, 1000)
+    assert bucket.throttle_ms(1000) == 5_000
+    bucket.change_rate(math.inf, 1000)
+    assert bucket.throttle_ms(1000) == 0

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 
 class TokenBucket:
-    """It gets `rate` tokens a second and holds those of `burst_s` seconds; it may owe tokens. Times are in ms."""
+    """It gets `rate` tokens a second and holds those of `burst_s` seconds; it may owe tokens. Times are in ms.
+
+    The rate may be infinite.
+    """
 
     def __init__(self, rate: float, burst_s: float, now_ms: int) -> None:
         self.rate = rate
@@ -46,6 +49,8 @@ class TokenBucket:
         self._tokens = min(self._tokens, rate * self._burst_s)
 
     def _fill(self, now_ms: int) -> None:
+        if now_ms == self._filled_at_ms:  # no time at an infinite rate would be NaN, which no comparison finds
+            return
         gained = (now_ms - self._filled_at_ms) / 1000 * self.rate
         self._tokens = min(self._tokens + gained, self.rate * self._burst_s)
         self._filled_at_ms = now_ms

@@ -70,6 +70,7 @@ def _check(name: str, value: float) -> None:
     """ClientQuotaControlManager.validateQuotaKeyValue."""
     if not value > 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {name} must be greater than 0")
-    if name in INTEGER_QUOTAS and (value != int(value) or value > INTEGER_QUOTAS[name]):
-        text = f"Quota {name} must be a whole number of at most {INTEGER_QUOTAS[name]}, found {value}"
+    highest = INTEGER_QUOTAS.get(name)
+    if highest is not None and (value > float(highest) or value % 1 > 1e-6):
+        text = f"Quota {name} must be a whole number of at most {highest}, found {value}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
