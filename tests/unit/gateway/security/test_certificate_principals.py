@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -46,6 +48,17 @@ def test_a_name_is_written_as_java_writes_it(name: x509.Name, text: str) -> None
         ("RULE:^OU=.*$/nobody/,RULE:^CN=(.*?)$/$1/", "User:Worker-1"),
         ("RULE:^OU=.*$/nobody/, DEFAULT", "User:CN=Worker-1"),
         ("RULE:^OU=.*$/nobody/", None),
+        ("RULE:^CN=(.*?)-(.*)$/$1@$2$3/", "User:Worker@1$3"),
+        ("RULE:^CN=(.*?)-(.*)$/$3@$1/", "User:$3@Worker"),
+        ("RULE:^CN=(.*?)-(.*)$/$20/", "User:10"),
+        (r"RULE:^CN=(.*?)$/\$1 is \\$1\//", "User:$1 is \\Worker-1/"),
+        ("RULE:^CN=.*$/<$0>/", "User:<CN=Worker-1>"),
+        ("RULE:^(C)(N)(=)(W)(o)(r)(k)(e)(r)(-)(1)$/$11$12/", "User:1C2"),
+        ("RULE:^CN=(x)?.*$/[$1]/", "User:[]"),
+        ("RULE:(.*)/<$1>/", "User:<CN=Worker-1><>"),
+        ("RULE:CN=(.*?)/<$1>/", "User:<>Worker-1"),
+        (r"RULE:^CN=[\[a-zA-Z&\]-]+(\d)$/$1/", "User:1"),
+        (r"RULE:^CN=[]a-zA-Z\&&-]+(.)$/$1/", "User:1"),
     ],
 )
 def test_the_first_rule_that_matches_makes_the_principal(rules: str, principal: str | None) -> None:
@@ -57,9 +70,33 @@ def test_a_client_without_a_certificate_is_anonymous() -> None:
     assert CertificatePrincipals("RULE:^CN=(.*?)$/$1/").principal(None) == "User:ANONYMOUS"
 
 
-@pytest.mark.parametrize("rules", ["RULE:CN=(.*)", "RULE:[/x/", "RULE:CN=(.*)/$2/", "default", "DEFAULT RULE:a/b/"])
-def test_rules_that_cannot_be_read_are_refused_with_their_text(rules: str) -> None:
-    with pytest.raises(InvalidConfig, match=r"ssl\.principal\.mapping\.rules"):
+def test_classes_of_characters_are_ascii_as_in_java() -> None:
+    certificate = _der(Authority("kshare").issue("W\u00f6rker").certificate)
+    assert CertificatePrincipals(r"RULE:^CN=(\w+)$/$1/").principal(certificate) is None
+    assert CertificatePrincipals(r"RULE:^CN=(\S+)$/$1/").principal(certificate) == "User:W\u00f6rker"
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("RULE:CN=(.*)", "a rule is DEFAULT or"),
+        ("RULE:[/x/", "unterminated character set"),
+        ("default", "a rule is DEFAULT or"),
+        ("DEFAULT RULE:a/b/", "a rule is DEFAULT or"),
+        ("RULE:(?u)CN=.*/x/", "incompatible"),
+        ("RULE:CN=.*/$1/", "has the group 1, and the pattern has 0"),
+        ("RULE:CN=(.*)/$2$3/", "has the group 3, and the pattern has 1"),
+        (r"RULE:CN=(.*)/\$2/", "has the group 2, and the pattern has 1"),
+        ("RULE:CN=(.*)/$/", "without the number of a group"),
+        ("RULE:CN=(.*)/${name}/", "without the number of a group"),
+        ("RULE:CN=([a-z&&[^x]]+)/$1/", "&& or a class within"),
+        ("RULE:CN=([a-z&&b]+)/$1/", "&& or a class within"),
+        (r"RULE:CN=([\]a&&b]+)/$1/", "&& or a class within"),
+        ("RULE:CN=([a-f[m-p]]+)/$1/", "&& or a class within"),
+    ],
+)
+def test_rules_that_cannot_be_read_are_refused_with_their_text(rules: str, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"^ssl\.principal\.mapping\.rules:? .*{re.escape(why)}"):
         CertificatePrincipals(rules)
 
 

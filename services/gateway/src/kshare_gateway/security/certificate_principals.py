@@ -9,13 +9,13 @@ value in hexadecimal digits.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kshare_core.configs import InvalidConfig
 from kshare_core.security.principals import ANONYMOUS, user
+from kshare_gateway.security.mapping_rules import MappingRule, mapping_rule
 
 KEYWORDS = {
     NameOID.COMMON_NAME: "CN",
@@ -31,28 +31,13 @@ KEYWORDS = {
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _UTF8_STRING = 0x0C
 _SPECIAL = re.compile(r'([,+"\\<>;])')
-_GROUP = re.compile(r"\$(\d)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    pattern: re.Pattern[str]
-    replacement: str
-    letters: str
-
-    def apply(self, name: str) -> str | None:
-        match = self.pattern.fullmatch(name)
-        if match is None:
-            return None
-        result = _GROUP.sub(lambda group: match[int(group[1])] or "", self.replacement)
-        return {"L": result.lower(), "U": result.upper()}.get(self.letters, result)
 
 
 class CertificatePrincipals:
     """The principals of certificates by the rules; InvalidConfig for rules that cannot be read."""
 
     def __init__(self, rules: str) -> None:
-        self._rules: list[_Rule | None] = []
+        self._rules: list[MappingRule | None] = []
         """None: DEFAULT."""
         position = 0
         while position < len(rules):
@@ -62,7 +47,7 @@ class CertificatePrincipals:
                     f"ssl.principal.mapping.rules has {rules[position:]!r}; a rule is DEFAULT or "
                     "RULE:pattern/replacement/ with an L or U at its end, and rules have commas between them"
                 )
-            self._rules.append(None if match[1] else _rule(match[2], match[3], match[4]))
+            self._rules.append(None if match[1] else mapping_rule(match[2], match[3], match[4]))
             position = match.end()
 
     def principal(self, certificate: bytes | None) -> str | None:
@@ -75,18 +60,6 @@ class CertificatePrincipals:
             if found is not None:
                 return user(found)
         return None
-
-
-def _rule(pattern: str, replacement: str, letters: str) -> _Rule:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InvalidConfig(f"ssl.principal.mapping.rules has the pattern {pattern!r}: {error}") from None
-    groups = [int(each) for each in _GROUP.findall(replacement)]
-    if groups and max(groups) > compiled.groups:
-        text = f"the replacement {replacement!r} has more groups than the pattern {pattern!r}"
-        raise InvalidConfig(f"ssl.principal.mapping.rules: {text}")
-    return _Rule(compiled, replacement, letters)
 
 
 def distinguished_name(subject: x509.Name) -> str:
