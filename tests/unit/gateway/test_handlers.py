@@ -287,6 +287,20 @@ def test_delete_topics_is_answered_when_the_gateway_forgot_them(version: int) ->
     run(scenario)
 
 
+@pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_TOPICS))
+def test_disabled_deletion_is_answered_with_an_error_that_the_version_knows(version: int) -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        disabled = coordinator_pb2.DeleteTopicsResponse(version=harness.catalog.version)
+        disabled.results.add(name="orders", error_code=ErrorCode.TOPIC_DELETION_DISABLED, error_message="disabled")
+        harness.catalog.answers["DeleteTopics"] = lambda request, payload: disabled
+        wanted: dict[str, Any] = {"topics": [{"name": "orders"}]} if version >= 6 else {"topic_names": ["orders"]}
+        answer = await harness.client().ask(ApiKey.DELETE_TOPICS, version, timeout=5000, **wanted)
+        expected = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+        assert [int(entry.error_code) for entry in answer.responses] == [expected]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_CONFIGS))
 def test_describe_configs(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:

@@ -22,6 +22,8 @@ from kshare_wire.generated.requests.delete_topics import DeleteTopicsRequest
 from kshare_wire.generated.responses.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kshare_wire.messages import ZERO_ID
 
+FIRST_VERSION_WITH_DISABLED_ERROR = 3
+"""Earlier versions do not know TOPIC_DELETION_DISABLED."""
 FIRST_VERSION_WITH_QUOTA_ERROR = 5
 Reference = tuple[str | None, bytes]
 
@@ -55,10 +57,18 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     answer = await change_catalog(gateway, DELETE_TOPICS, wanted, timeout_ms=timeout_ms)
     await gateway.catalog.wait_for_version(answer.version, timeout_ms=timeout_ms)
     results = [
-        _result(result.name or None, result.topic_id or ZERO_ID, result.error_code, result.error_message)
+        _result(result.name or None, result.topic_id or ZERO_ID, _known_code(context, result), result.error_message)
         for result in answer.results
     ]
     return DeleteTopicsResponse(responses=[*results, *refused], throttle_time_ms=mutations.throttle_ms)
+
+
+def _known_code(context: RequestContext, result: coordinator_pb2.DeleteTopicsResponse.Result) -> int:
+    """The result's error code, or one in its place that the request's version knows."""
+    is_known = context.version >= FIRST_VERSION_WITH_DISABLED_ERROR
+    if result.error_code == ErrorCode.TOPIC_DELETION_DISABLED and not is_known:
+        return ErrorCode.INVALID_REQUEST
+    return result.error_code
 
 
 def _partition_count(context: RequestContext, name: str | None, topic_id: bytes) -> int:
