@@ -27,6 +27,7 @@ from kshare_wire.framing import parse_header, produce_acks
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kshare_wire.messages import MalformedRequest, decode_request, encode_request, is_flexible
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
@@ -187,6 +188,28 @@ def test_own_requests_and_relayed_ones_share_a_connection_in_order() -> None:
         ports = {(answer.brokers[0].host, answer.brokers[0].port) for answer in results[1::2]}
         ((host, port),) = ports
         assert host == "gateway.example" and port != broker.port
+
+    run(scenario)
+
+
+def test_the_cluster_is_asked_under_the_clients_own_id() -> None:
+    """Its quotas by client id and its logs refer to this id."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        def created(version: int, frame: bytes) -> CreateTopicsResponse:
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", num_partitions=1)])
+
+        broker.answers[ApiKey.CREATE_TOPICS] = created
+        harness.catalog.answers["ShareGroupHeartbeat"] = lambda request, payload: (
+            coordinator_pb2.ShareGroupHeartbeatResponse(member_epoch=1)
+        )
+        client = harness.client()
+        await client.ask(ApiKey.CREATE_TOPICS, 5, topics=[{"name": "t", "num_partitions": 1}], timeout=1000)
+        await client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=1)
+        for api in (ApiKey.CREATE_TOPICS, ApiKey.HEARTBEAT):
+            (frame,) = broker.received(api)
+            version, correlation_id = struct.unpack_from(">hi", frame, 2)
+            assert frame.startswith(header(api, version, correlation_id, "tester"))
 
     run(scenario)
 

@@ -42,7 +42,9 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="How long a gateway remembers what the cluster lets a client do; a change has an effect after this time.",
     ),
     string(
-        "kshare.upstream.client.id", "kshare", text="The client id of all requests, for the cluster's logs and quotas."
+        "kshare.upstream.client.id",
+        "kshare",
+        text="The client id of kshare's own requests, for the cluster's logs and quotas.",
     ),
     string(
         "kshare.upstream.topic.prefix",

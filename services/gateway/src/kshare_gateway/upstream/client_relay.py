@@ -30,6 +30,8 @@ class ClientRelay:
         self._link: UpstreamLink | None = None
         self.broker_id = self.port_id
         """The broker that the link is to; -1 before there is a link at a port for any broker."""
+        self.client_id = ""
+        """The client's own id, under which the cluster is asked too: its quotas and logs are by client id."""
         self.permissions = ClientPermissions(self.ask, front.authorization_cache_ms)
         self._authenticated = asyncio.Event()
         self._authenticated.set()
@@ -53,7 +55,7 @@ class ClientRelay:
         version = self.front.brokers.version(request.API_KEY, served)
         await self._authenticated.wait()
         try:
-            return await self.link.ask(request, version, self.front.client_id, self.front.timeout_ms)
+            return await self.link.ask(request, version, self.client_id, self.front.timeout_ms)
         except ConnectionLost as lost:
             raise ConnectionMustClose(str(lost)) from None
 

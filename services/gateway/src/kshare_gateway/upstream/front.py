@@ -45,7 +45,6 @@ class Front:
         self.brokers = UpstreamBrokers(upstream, self._on_view)
         self.own_topics = own_topic_names(configs.text(TOPIC_PREFIX))
         """Topics of kshare's in the cluster, which are internal to clients."""
-        self.client_id = settings.client_id
         self.timeout_ms = settings.request_timeout_ms
         self.has_sasl = settings.credentials is not None
         """Whether clients authenticate at the cluster, on the connection that is theirs."""

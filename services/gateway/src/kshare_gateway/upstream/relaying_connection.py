@@ -115,6 +115,7 @@ class RelayingConnection(ClientConnection):
         self, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> tuple[Response | None, KafkaError | None]:
         """As for every client, after the cluster told what this one may do."""
+        self._relay.client_id = header.client_id
         served = self._handlers[header.api_key]
         if served.access.open_to_all:
             return await super()._answer_or_fail(header, context, request)
