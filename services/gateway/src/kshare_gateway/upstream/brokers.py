@@ -88,6 +88,15 @@ class UpstreamBrokers:
         found = self.view.brokers.get(self.view.controller_id)
         return self.any_broker() if found is None else found
 
+    def is_former_controller(self, node_id: int) -> bool:
+        """Whether a broker refuses the requests for the controller of a cluster with ZooKeeper, since that is another.
+
+        With KRaft, where brokers serve DescribeQuorum, each passes them on, and Metadata names a random broker.
+        """
+        controller_id = self.view.controller_id
+        has_quorum = ApiKey.DESCRIBE_QUORUM in self.versions
+        return not has_quorum and controller_id in self.view.brokers and controller_id != node_id
+
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_MS / 1000)

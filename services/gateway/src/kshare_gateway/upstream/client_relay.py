@@ -47,6 +47,20 @@ class ClientRelay:
         """The link, if there is one."""
         return None if self._link is None or self._link.is_closed else self._link
 
+    def link_for(self, api_key: int) -> UpstreamLink:
+        """The link for a request of an API: a new one, once nothing is under way, if the controller has moved.
+
+        ConnectionMustClose where the client authenticated on the link, so that it has to connect again.
+        """
+        link = self.open_link
+        if link is not None and link.is_idle and self.front.must_leave(self.broker_id, api_key):
+            if self.front.has_sasl:
+                raise ConnectionMustClose(
+                    f"broker {self.broker_id} is no longer the controller of the existing cluster"
+                )
+            link.close()
+        return self.link
+
     async def ask(self, request: Request[AResponse], served: VersionRange) -> AResponse:
         """The cluster's answer to this client, in the highest version that both have within `served`.
 
@@ -55,7 +69,7 @@ class ClientRelay:
         version = self.front.brokers.version(request.API_KEY, served)
         await self._authenticated.wait()
         try:
-            return await self.link.ask(request, version, self.client_id, self.front.timeout_ms)
+            return await self.link_for(request.API_KEY).ask(request, version, self.client_id, self.front.timeout_ms)
         except ConnectionLost as lost:
             raise ConnectionMustClose(str(lost)) from None
 

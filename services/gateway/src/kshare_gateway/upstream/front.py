@@ -84,6 +84,10 @@ class Front:
             return self.brokers.broker(wanted_id)
         return self.brokers.controller() if self.ports is None else self.brokers.any_broker()
 
+    def must_leave(self, broker_id: int, api_key: int) -> bool:
+        """Whether a broker does not carry out requests of an API any more, because the controller is another now."""
+        return api_key in self.routes.for_controller and self.brokers.is_former_controller(broker_id)
+
     async def endpoints(self, listener: str, broker_ids: list[int]) -> dict[int, ClientEndpoint]:
         """The addresses here of the cluster's brokers, by their ids; those that appeared just now get theirs first."""
         assert self.ports is not None, "brokers of the cluster have ports in mode proxy only"

@@ -114,6 +114,11 @@ class UpstreamLink(asyncio.Protocol):
     def is_closed(self) -> bool:
         return self._is_closed
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is due."""
+        return not self._waiting and self._before_unconfirmed is None
+
     def relay(self, frame: memoryview, correlation_id: int, place: object | None, *, is_gathered: bool = False) -> None:
         """Sends a client's request; one without a place gets no response."""
         if place is None:

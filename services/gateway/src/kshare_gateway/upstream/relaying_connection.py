@@ -18,7 +18,7 @@ from kshare_core.errors import KafkaError
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.slot import Slot
-from kshare_gateway.request_context import RequestContext
+from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.upstream.client_relay import ClientRelay
 from kshare_gateway.upstream.front import Front
 from kshare_gateway.upstream.needed_permissions import RUN_ONCE, needed_permissions
@@ -94,12 +94,17 @@ class RelayingConnection(ClientConnection):
             return
         if not self._front.is_announced(api_key, version):
             raise MalformedRequest(f"API {api_key} version {version} is not announced to clients of the cluster")
+        try:
+            link = self._relay.link_for(api_key)
+        except ConnectionMustClose as reason:
+            self.link_is_lost(str(reason), had_requests=True)
+            return
         slot = self._new_slot(api_key, version, LENGTH_SIZE + len(frame))
         if api_key == ApiKey.PRODUCE and produce_acks(frame, version) == 0:
-            self._relay.link.relay(frame, correlation_id, None)
+            link.relay(frame, correlation_id, None)
             self._finish(slot, [], None)
             return
-        self._relay.link.relay(frame, correlation_id, slot)
+        link.relay(frame, correlation_id, slot)
 
     def _follow_authentication(self, api_key: int) -> None:
         """Notes where the client is between its messages of SASL, which the cluster answers."""

@@ -32,6 +32,8 @@ class Routes:
     relayed: frozenset[int]
     as_upstream: frozenset[int] = field(default_factory=frozenset)
     """Those of `handlers` that are announced in the versions that the cluster has as well."""
+    for_controller: frozenset[int] = field(default_factory=frozenset)
+    """Those that only the controller of a cluster with ZooKeeper carries out, where this table has to choose it."""
 
     def __post_init__(self) -> None:
         twice = self.relayed & self.handlers.keys()

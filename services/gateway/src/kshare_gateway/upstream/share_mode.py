@@ -44,6 +44,14 @@ RELAYED = frozenset(
         *(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
     }
 )
+FOR_CONTROLLER = frozenset(
+    {
+        *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS),
+        *(ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS),
+        *(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.UPDATE_FEATURES),
+    }
+)
+"""What other brokers of a cluster with ZooKeeper answer with NOT_CONTROLLER."""
 REFUSED = (
     *(ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT),
     *(ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP, ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID),
@@ -62,6 +70,7 @@ def share_routes(bootstrap: str) -> Routes:
         handlers={int(row.api_key): row for row in rows},
         relayed=frozenset(map(int, RELAYED)),
         as_upstream=frozenset(int(row.api_key) for row in AS_UPSTREAM),
+        for_controller=frozenset(map(int, FOR_CONTROLLER)),
     )
 
 
