@@ -309,6 +309,37 @@ def test_a_broker_that_does_not_read_stops_the_reading_from_the_client() -> None
     run(scenario)
 
 
+def test_a_request_behind_one_that_takes_long_has_its_own_time() -> None:
+    """A client may send Metadata while its JoinGroup waits for other members; the broker begins it after that."""
+    timeout_ms = 1_000
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        async def long(version: int, frame: bytes) -> bytes:
+            await asyncio.sleep(1.5 * timeout_ms / 1000)
+            return b"joined"
+
+        broker.answers[ApiKey.HEARTBEAT] = long
+        client = harness.client()
+        joined = relayed(client, ApiKey.HEARTBEAT, 4, 900, b"")
+        assert (await client.ask(ApiKey.METADATA, 12, topics=None)).brokers
+        assert await joined == b"joined"
+
+    run(scenario, {"kshare.upstream.request.timeout.ms": str(timeout_ms)})
+
+
+def test_a_broker_that_does_not_answer_in_time_ends_the_connection() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"relayed"
+        broker.answers[ApiKey.DESCRIBE_CLUSTER] = lambda version, frame: None
+        client = harness.client()
+        before = relayed(client, ApiKey.HEARTBEAT, 4, 900, b"")
+        client.send(ApiKey.DESCRIBE_CLUSTER, 1)
+        assert await before == b"relayed"
+        await until(lambda: client.transport.is_closed)
+
+    run(scenario, {"kshare.upstream.request.timeout.ms": "100"})
+
+
 def test_a_broker_that_goes_ends_the_connection_of_a_client_that_waits_for_it() -> None:
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         client, held = harness.client(), asyncio.Event()

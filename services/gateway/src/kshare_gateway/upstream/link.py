@@ -7,6 +7,9 @@ they are checked, never looked up.
 Responses to relayed requests are passed on as they arrive, not as whole frames, where the client's next response is
 theirs. Others are gathered until it is their turn (`LinkOwner.is_next`). Nothing else is buffered here: a client that
 does not read stops the reading from the broker, and a broker that does not read stops the reading from the client.
+
+The timeout of the gateway's own requests counts from when the broker has answered those before. It begins them no
+sooner, and a client's JoinGroup or long Fetch among them may take minutes.
 """
 
 from __future__ import annotations
@@ -77,9 +80,11 @@ class _Asked:
     """A request of the gateway's own without a response yet."""
 
     correlation_id: int
+    name: str
     kind: type[Response]
     version: int
     response: asyncio.Future[Any]
+    timeout_ms: int
 
 
 class UpstreamLink(asyncio.Protocol):
@@ -94,6 +99,8 @@ class UpstreamLink(asyncio.Protocol):
         self._unsent: list[Buffer] = []
         """What is to be sent once the connection is open."""
         self._waiting: deque[_Relayed | _Asked] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends the link if the oldest request is the gateway's own and gets no response in time."""
         self.relayed_count = 0
         """Number of relayed requests without a response."""
         self._before_unconfirmed: int | None = None
@@ -133,15 +140,12 @@ class UpstreamLink(asyncio.Protocol):
         kind: type[AResponse] = request.RESPONSE  # type: ignore[assignment]  # Request[AResponse] says so
         response: asyncio.Future[AResponse] = asyncio.get_running_loop().create_future()
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
-        self._waiting.append(_Asked(self._last_id, kind, version, response))
+        asked = _Asked(self._last_id, type(request).__name__, kind, version, response, timeout_ms)
+        self._waiting.append(asked)
+        if self._waiting[0] is asked:
+            self._time_oldest()
         self._send(encode_request(request, version, self._last_id, client_id))
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await response
-        except TimeoutError:
-            reason = f"broker {self._broker} did not answer {type(request).__name__} within {timeout_ms} ms"
-            self._lose(reason)
-            raise ConnectionLost(reason) from None
+        return await response
 
     def pause_reading(self) -> None:
         """The client does not read its responses."""
@@ -157,6 +161,7 @@ class UpstreamLink(asyncio.Protocol):
     def close(self) -> None:
         """Closes the connection after what was sent before; nothing more is told to the owner."""
         self._is_closed = True
+        self._stop_timer()
         if self._connecting is not None:
             self._connecting.cancel()
         self._fail_asked("the client's connection was closed")
@@ -240,6 +245,7 @@ class UpstreamLink(asyncio.Protocol):
 
     def _end_response(self) -> None:
         current, self._current = self._waiting.popleft(), None
+        self._time_oldest()
         if self._before_unconfirmed is not None:
             self._before_unconfirmed = self._before_unconfirmed - 1 if self._before_unconfirmed else None
         gathered, self._gathered = self._gathered, None
@@ -260,6 +266,21 @@ class UpstreamLink(asyncio.Protocol):
             self._lose(f"{current.kind.__name__} from broker {self._broker} cannot be decoded: {error}")
             return
         current.response.set_result(response)
+
+    def _time_oldest(self) -> None:
+        self._stop_timer()
+        oldest = self._waiting[0] if self._waiting else None
+        if isinstance(oldest, _Asked) and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(oldest.timeout_ms / 1000, self._is_late, oldest)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _is_late(self, asked: _Asked) -> None:
+        self._lose(f"broker {self._broker} did not answer {asked.name} within {asked.timeout_ms} ms")
 
     def _send(self, parts: Sequence[Buffer]) -> None:
         if self._is_closed:
@@ -288,6 +309,7 @@ class UpstreamLink(asyncio.Protocol):
         if self._is_closed:
             return
         self._is_closed = True
+        self._stop_timer()
         had_requests = bool(self._waiting) or self._before_unconfirmed is not None
         transport, self._transport = self._transport, None
         if transport is not None:
