@@ -2,6 +2,9 @@
 
 The tools ask every broker for the groups that it coordinates. So that each share group is listed once, only the broker
 with the lowest id lists them. A group is deleted here if kshare has it, else by the cluster.
+
+The cluster may have share groups of its own (Kafka 4.1). They are not groups of clients of kshare, which would describe
+none of them, so they are neither listed nor deleted here.
 """
 
 from __future__ import annotations
@@ -19,12 +22,18 @@ from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.delete_groups import DeleteGroupsRequest
 from kshare_wire.generated.requests.list_groups import ListGroupsRequest
-from kshare_wire.generated.responses.delete_groups import DeleteGroupsResponse
+from kshare_wire.generated.requests.share_group_describe import ShareGroupDescribeRequest
+from kshare_wire.generated.responses.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from kshare_wire.generated.responses.list_groups import ListedGroup, ListGroupsResponse
 
 SHARE = "share"
 CLASSIC = "classic"
 FIRST_VERSION_WITH_STATES, FIRST_VERSION_WITH_TYPES = 4, 5
+SHARE_GROUP_DESCRIBE = VersionRange(1, 1)
+NO_SHARE_GROUP = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""Errors of ShareGroupDescribe for groups of other types, and for all groups while the cluster has no share groups."""
+A_SHARE_GROUP = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+"""The latter where the client may not describe all topics of its members."""
 
 
 async def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -34,13 +43,18 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
         answer = await context.cluster.ask(request, VersionRange(0, context.version))
         if answer.error_code:
             return answer
-        groups += _filtered(context, request, answer.groups)
+        groups += _filtered(context, request, [group for group in answer.groups if not _is_share_group(group)])
     if _lists_share_groups(context):
         own = await local_list.handle(context, request)
         if own.error_code:
             return own
         groups += [group for group in own.groups if group.group_type.lower() == SHARE]
     return ListGroupsResponse(groups=groups)
+
+
+def _is_share_group(group: ListedGroup) -> bool:
+    """By its type; versions of ListGroups without types have the protocol of share groups instead."""
+    return (group.group_type or group.protocol_type).lower() == SHARE
 
 
 def _filtered(context: RequestContext, request: ListGroupsRequest, groups: Sequence[ListedGroup]) -> list[ListedGroup]:
@@ -75,9 +89,28 @@ async def delete_groups(context: RequestContext, request: DeleteGroupsRequest) -
     elsewhere = [each.group_id for each in own.results if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND]
     if not elsewhere or context.cluster.front.ports is None:
         return own
-    answer = await context.cluster.ask(DeleteGroupsRequest(groups_names=elsewhere), VersionRange(0, context.version))
     results = [each for each in own.results if each.error_code != ErrorCode.GROUP_ID_NOT_FOUND]
+    refused = await _refused(context, elsewhere)
+    results += [DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in refused.items()]
+    left = [group_id for group_id in elsewhere if group_id not in refused]
+    if not left:
+        return DeleteGroupsResponse(results=results)
+    answer = await context.cluster.ask(DeleteGroupsRequest(groups_names=left), VersionRange(0, context.version))
     return DeleteGroupsResponse(results=[*results, *answer.results], throttle_time_ms=answer.throttle_time_ms)
+
+
+async def _refused(context: RequestContext, group_ids: Sequence[str]) -> dict[str, int]:
+    """The errors of the groups that are not to be deleted: share groups of the cluster, and those of unknown type."""
+    try:
+        answer = await context.cluster.ask(ShareGroupDescribeRequest(group_ids=group_ids), SHARE_GROUP_DESCRIBE)
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return {}
+        raise
+    codes = {group.group_id: group.error_code for group in answer.groups if group.error_code not in NO_SHARE_GROUP}
+    return {
+        group_id: ErrorCode.GROUP_ID_NOT_FOUND if code in A_SHARE_GROUP else code for group_id, code in codes.items()
+    }
 
 
 LIST_GROUPS = served_api(
