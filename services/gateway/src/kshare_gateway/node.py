@@ -259,8 +259,9 @@ class GatewayNode:
         return [] if self._front is None else self._front.problems()
 
     def cluster_problems(self) -> list[str]:
-        """Problems that keep the cluster from serving, by this gateway's view of the catalog."""
-        return problems_of_view(self._gateway.view)
+        """Problems that keep the cluster from serving, by this gateway's view of the catalog and its ports."""
+        of_front = [] if self._front is None else self._front.cluster_problems()
+        return [*problems_of_view(self._gateway.view), *of_front]
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Adds this node's metrics to those of its process."""

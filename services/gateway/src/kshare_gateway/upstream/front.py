@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kshare_core.configs import Configs
-from kshare_gateway.upstream.brokers import UpstreamBrokers
+from kshare_gateway.gateway import loop_ms
+from kshare_gateway.upstream.brokers import REFRESH_MS, UpstreamBrokers
 from kshare_gateway.upstream.link import Connect
 from kshare_gateway.upstream.ports import BrokerPorts
 from kshare_gateway.upstream.routes import Routes
@@ -49,6 +50,9 @@ class Front:
         self.has_sasl = settings.credentials is not None
         """Whether clients authenticate at the cluster, on the connection that is theirs."""
         self.connect = connector(settings.tls)
+        self._looking = asyncio.Lock()
+        self._looked_for_ms: dict[int, int] = {}
+        """The brokers without a port for which the cluster was asked again lately, and when."""
         self._announced: tuple[Mapping[int, VersionRange], dict[int, VersionRange]] = ({}, {})
 
     async def start(self) -> None:
@@ -62,6 +66,10 @@ class Front:
 
     def problems(self) -> list[str]:
         return [] if self.brokers.problem is None else [f"the existing cluster: {self.brokers.problem}"]
+
+    def cluster_problems(self) -> list[str]:
+        """Problems that do not keep the gateway from its work: without traffic it would serve no broker at all."""
+        return [] if self.ports is None else self.ports.problems()
 
     @property
     def announced(self) -> dict[int, VersionRange]:
@@ -90,11 +98,30 @@ class Front:
 
     async def endpoints(self, listener: str, broker_ids: list[int]) -> dict[int, ClientEndpoint]:
         """The addresses here of the cluster's brokers, by their ids; those that appeared just now get theirs first."""
-        assert self.ports is not None, "brokers of the cluster have ports in mode proxy only"
-        if any(self.ports.endpoint(listener, broker_id) is None for broker_id in broker_ids):
-            await self.brokers.look_again()
-        found = {broker_id: self.ports.endpoint(listener, broker_id) for broker_id in broker_ids}
+        if self._unknown(listener, broker_ids):
+            async with self._looking:  # requests that miss the same brokers share an answer
+                if unknown := self._unknown(listener, broker_ids):
+                    await self.brokers.look_again()
+                    self._looked_for_ms.update(dict.fromkeys(unknown, loop_ms()))
+        found = {broker_id: self.endpoint(listener, broker_id) for broker_id in broker_ids}
         return {broker_id: endpoint for broker_id, endpoint in found.items() if endpoint is not None}
+
+    def endpoint(self, listener: str, broker_id: int) -> ClientEndpoint | None:
+        """The address here of a broker of the cluster; None if it has no port."""
+        assert self.ports is not None, "brokers of the cluster have ports in mode proxy only"
+        return self.ports.endpoint(listener, broker_id)
+
+    def _unknown(self, listener: str, broker_ids: list[int]) -> list[int]:
+        """The brokers that have no port and may have appeared since the cluster was asked."""
+        now_ms = loop_ms()
+        self._looked_for_ms = {
+            broker_id: at_ms for broker_id, at_ms in self._looked_for_ms.items() if now_ms - at_ms < REFRESH_MS
+        }
+        return [
+            broker_id
+            for broker_id in broker_ids
+            if broker_id not in self._looked_for_ms and self.endpoint(listener, broker_id) is None
+        ]
 
     async def _on_view(self, view: ClusterView) -> None:
         if self.ports is not None:

@@ -3,6 +3,7 @@
 A client that is told the port of a broker here reaches that broker through this gateway. The port of `listeners` is for
 clients that know no broker yet. Brokers get their ports in the order of their ids when the gateway starts, and later
 ones when they first appear. A broker that vanished keeps its port for FORGOTTEN_AFTER_MS, since it mostly comes back.
+A broker for which no port can be opened is a problem of the cluster's health, and is tried again each time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kshare_core.configs import Configs, InvalidConfig
@@ -45,6 +46,8 @@ class BrokerPorts:
         self._opened: dict[tuple[str, int], _Opened] = {}
         self._last_seen_ms: dict[int, int] = {}
         self._covering = asyncio.Lock()
+        self._problems: dict[str, str] = {}
+        """The brokers without a port, by listener."""
 
     async def cover(self, broker_ids: Iterable[int]) -> None:
         """Opens the ports of brokers that have none, and closes those of brokers that are gone for long."""
@@ -56,10 +59,18 @@ class BrokerPorts:
             for broker_id in [*self._last_seen_ms]:
                 if now_ms - self._last_seen_ms[broker_id] >= FORGOTTEN_AFTER_MS:
                     await self._forget(broker_id)
+            missing: dict[str, dict[int, str]] = {name: {} for name in self._listeners}
             for broker_id in alive:
                 for listener in self._listeners.values():
                     if (listener.name, broker_id) not in self._opened:
-                        await self._open(listener, broker_id)
+                        reason = await self._open(listener, broker_id)
+                        if reason is not None:
+                            missing[listener.name][broker_id] = reason
+            self._note(missing)
+
+    def problems(self) -> list[str]:
+        """A sentence for each listener at which brokers have no port."""
+        return [*self._problems.values()]
 
     def endpoint(self, listener: str, broker_id: int) -> ClientEndpoint | None:
         """What clients of a listener are told for a broker; None if it has no port."""
@@ -75,10 +86,23 @@ class BrokerPorts:
         for each in opened.values():
             await each.close()
 
-    async def _open(self, listener: GatewayListener, broker_id: int) -> None:
+    def _note(self, missing: Mapping[str, Mapping[int, str]]) -> None:
+        """Notes the brokers that have no port, with the reasons; a line in the log whenever they change."""
+        problems = {}
+        for name, reasons in missing.items():
+            if reasons:
+                brokers = f"brokers {', '.join(map(str, reasons))} of the existing cluster have no port"
+                why = "; ".join(dict.fromkeys(reasons.values()))
+                problems[name] = f"{brokers} at listener {name}, so its clients are not told of them: {why}"
+        for name, problem in problems.items():
+            if self._problems.get(name) != problem:
+                log.error("%s", problem)
+        self._problems = problems
+
+    async def _open(self, listener: GatewayListener, broker_id: int) -> str | None:
+        """The reason if no port could be opened."""
         if len(self._opened) >= BROKERS_LIMIT * len(self._listeners):
-            log.error("broker %d gets no port: %d brokers have one", broker_id, BROKERS_LIMIT)
-            return
+            return f"{BROKERS_LIMIT} brokers have one"
         taken = {opened.port for opened in self._opened.values()}
         for port in self._candidates(listener):
             if port in taken and port:
@@ -86,13 +110,17 @@ class BrokerPorts:
             try:
                 bound, close = await self._open_port(listener, port, broker_id)
             except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                continue
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                if not self._opened:
+                    raise  # at the start: ports that this process may not open
+                return f"port {port} cannot be opened: {error}"
             self._opened[listener.name, broker_id] = _Opened(bound, close)
             log.info("port %d of listener %s is for broker %d of the cluster", bound, listener.name, broker_id)
-            return
-        log.error("broker %d gets no port at listener %s: those of %s are in use", broker_id, listener.name, PORT_RANGE)
+            return None
+        if self._range is None:
+            return f"no port after the listener's own is free; set {PORT_RANGE}"
+        return f"the ports {self._range[0]}-{self._range[-1]} of {PORT_RANGE} are in use; widen it"
 
     def _candidates(self, listener: GatewayListener) -> Sequence[int]:
         if self._range is not None:
