@@ -1,4 +1,4 @@
-"""The ports of mode proxy: brokers that get none."""
+"""The ports of mode proxy: brokers that get none, and brokers that are fenced."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from kshare_gateway.connections.listeners import PLAINTEXT, GatewayListener
 from kshare_gateway.upstream.ports import BrokerPorts, ClosePort
 from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
+from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.responses.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from support.gateway.harness import GatewayClient, GatewayHarness
 from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
 
 RANGE = "kshare.upstream.proxy.port.range"
+FENCED, UNKNOWN = 77, 78
 REQUESTS = 50
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
 
@@ -27,6 +30,7 @@ Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
 def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
     async def whole() -> None:
         async with ScriptedBroker() as broker:
+            broker.served[ApiKey.DESCRIBE_CLUSTER] = VersionRange(0, 2)
             configs = {
                 "kshare.engine": "kafka",
                 "kshare.upstream.mode": "proxy",
@@ -76,6 +80,31 @@ def test_a_broker_without_a_port_is_looked_for_and_reported_once(caplog: pytest.
 
         with caplog.at_level(logging.ERROR):
             run(scenario, {RANGE: f"{port}-{port}"})
+
+
+def test_fenced_brokers_are_described_with_their_own_addresses() -> None:
+    """Kafka 4.0 shows them to requests that include them (KIP-1073)."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        described = [
+            DescribeClusterBroker(broker_id=NODE_ID, host="127.0.0.1", port=broker.port),
+            DescribeClusterBroker(broker_id=FENCED, host="fenced.example", port=9092, rack="r2", is_fenced=True),
+        ]
+        broker.answers[ApiKey.DESCRIBE_CLUSTER] = lambda version, frame: DescribeClusterResponse(brokers=described)
+        client, metadata = harness.client(), broker.answers[ApiKey.METADATA]
+        broker.answers[ApiKey.METADATA] = lambda version, frame: None  # they are not looked for, which would wait
+        answer = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, include_fenced_brokers=True)
+        found = {each.broker_id: (each.host, each.rack, each.is_fenced) for each in answer.brokers}
+        assert found == {NODE_ID: ("gateway.example", None, False), FENCED: ("fenced.example", "r2", True)}
+        (of_live,) = [each.port for each in answer.brokers if each.broker_id == NODE_ID]
+        broker.answers[ApiKey.METADATA] = metadata
+        described[0].is_fenced = True
+        described[1] = DescribeClusterBroker(broker_id=UNKNOWN, host="new.example", port=9092)
+        answer = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, include_fenced_brokers=True)
+        found = {each.broker_id: (each.host, each.port, each.is_fenced) for each in answer.brokers}
+        assert found == {NODE_ID: ("gateway.example", of_live, True)}, "a live one without a port is not reachable here"
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("is_start", [True, False])

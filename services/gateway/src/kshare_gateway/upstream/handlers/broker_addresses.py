@@ -49,7 +49,11 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
 
 async def describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     answer = await context.cluster.ask(request, VersionRange(0, context.version))
-    endpoints = await _endpoints(context, (broker.broker_id for broker in answer.brokers))
+    endpoints = await _endpoints(context, (broker.broker_id for broker in answer.brokers if not broker.is_fenced))
+    for broker in answer.brokers:
+        if broker.is_fenced:  # it serves nothing, so it has a port only if it served something lately
+            own = ClientEndpoint(broker.host, broker.port)
+            endpoints[broker.broker_id] = context.cluster.front.endpoint(context.listener, broker.broker_id) or own
     answer.brokers = [
         DescribeClusterBroker(
             broker_id=broker.broker_id,
