@@ -84,6 +84,11 @@ class ScriptedBroker:
         self.close_clients()
         await self._server.wait_closed()
 
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return len(self._writers)
+
     def received(self, api_key: int) -> list[bytes]:
         """The frames of an API."""
         return [frame for frame in self.frames if struct.unpack_from(">h", frame)[0] == api_key]

@@ -55,6 +55,8 @@ class Cluster:
         self._view = ClusterView(None, _BOOTSTRAP, {})
         self._leaders: dict[UpstreamPartitionName, int] = {}
         self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._retired: dict[Connection, int] = {}
+        """Connections near the end of their sessions, with their brokers; each is closed after its last response."""
         self._descriptions = SharedDescriptions(self._describe)
         self._is_closed = False
         self._watch_timer: asyncio.TimerHandle | None = None
@@ -68,6 +70,9 @@ class Cluster:
             self._watch_timer.cancel()
         if self._lookup is not None:
             self._lookup.cancel()
+        for connection in self._retired:
+            connection.close()
+        self._retired.clear()
         opening, self._connections = list(self._connections.values()), {}
         for task in opening:
             task.cancel()
@@ -171,6 +176,9 @@ class Cluster:
         for (node_id, _), task in self._connections.items():
             if task.done() and not task.cancelled() and task.exception() is None and task.result().is_open:
                 yield node_id, task.result()
+        for connection, node_id in self._retired.items():
+            if connection.is_open:
+                yield node_id, connection
 
     def _is_connected(self, node_id: int) -> bool:
         task = self._connections.get((node_id, REQUESTS))
@@ -183,14 +191,19 @@ class Cluster:
         key = (node_id, purpose)
         task = self._connections.get(key)
         if task is not None and task.done() and not _is_usable(task):
-            if not task.cancelled() and task.exception() is None and task.result().is_idle:
-                task.result().close()
+            if not task.cancelled() and task.exception() is None:
+                self._retire(node_id, task.result())
             task = None
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(node_id))
             task.add_done_callback(_note_failure)
             self._connections[key] = task
         return await asyncio.shield(task)
+
+    def _retire(self, node_id: int, connection: Connection) -> None:
+        connection.close_when_idle()
+        self._retired[connection] = node_id
+        self._retired = {each: broker for each, broker in self._retired.items() if each.is_open}
 
     async def _open(self, node_id: int) -> Connection:
         if node_id == _BOOTSTRAP:
@@ -210,13 +223,18 @@ class Cluster:
         raise ConnectionLost("; ".join(problems))
 
     def _drop_connections_to_others(self, view: ClusterView) -> None:
-        """Forgets connections to brokers that are gone or have another address; they close once they are idle."""
-        for key in [key for key in self._connections if key[0] != _BOOTSTRAP]:
-            node_id = key[0]
-            before, now = self._view.brokers.get(node_id), view.brokers.get(node_id)
-            if now is None or (before is not None and before.address != now.address):
-                task = self._connections.pop(key)
-                task.add_done_callback(_close_result)
+        """Closes connections to brokers that are gone or have another address."""
+        for key in [key for key in self._connections if self._is_another(key[0], view)]:
+            self._connections.pop(key).add_done_callback(_close_result)
+        for connection, node_id in self._retired.items():
+            if self._is_another(node_id, view):
+                connection.close()
+
+    def _is_another(self, node_id: int, view: ClusterView) -> bool:
+        """Whether a broker is gone by a newer view, or has another address."""
+        before, now = self._view.brokers.get(node_id), view.brokers.get(node_id)
+        is_moved = before is not None and now is not None and before.address != now.address
+        return node_id != _BOOTSTRAP and (now is None or is_moved)
 
 
 def common_versions(ranges: Sequence[Mapping[int, VersionRange]]) -> dict[int, VersionRange]:

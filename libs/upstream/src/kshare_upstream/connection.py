@@ -98,6 +98,7 @@ class Connection:
         self._last_id = 0
         self._sent: deque[_Sent] = deque()
         self._lost: ConnectionLost | None = None
+        self._closes_when_idle = False
         self._silent_since_s = 0.0
 
     @property
@@ -160,6 +161,12 @@ class Connection:
         """Closes the connection; requests under way fail."""
         self.lose(ConnectionLost(f"the connection to broker {self.address} was closed"))
 
+    def close_when_idle(self) -> None:
+        """Closes the connection once no request is under way."""
+        self._closes_when_idle = True
+        if not self._sent:
+            self.close()
+
     def lose(self, reason: ConnectionLost) -> None:
         """Closes the connection and fails what is under way, with the first reason."""
         if self._lost is not None:
@@ -184,13 +191,15 @@ class Connection:
                 ConnectionLost(f"broker {self.address} sent correlation id {correlation_id}, not the expected one")
             )
             return
-        if sent.response.done():
-            return  # the caller was cancelled
-        try:
-            sent.response.set_result(decode_response(sent.kind, sent.version, frame))
-        except MalformedRequest as error:
-            self._sent.appendleft(sent)
-            self.lose(ConnectionLost(f"cannot decode {sent.kind.__name__} from broker {self.address}: {error}"))
+        if not sent.response.done():  # else the caller was cancelled
+            try:
+                sent.response.set_result(decode_response(sent.kind, sent.version, frame))
+            except MalformedRequest as error:
+                self._sent.appendleft(sent)
+                self.lose(ConnectionLost(f"cannot decode {sent.kind.__name__} from broker {self.address}: {error}"))
+                return
+        if self._closes_when_idle and not self._sent:
+            self.close()
 
     async def start(self) -> None:
         """Connects, learns the versions and authenticates; ConnectionLost, AuthenticationFailed or NotServed."""
