@@ -6,6 +6,7 @@ import pytest
 
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.offsets import view as offsets_view
+from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -178,12 +179,27 @@ def test_groups_of_all_kinds_are_limited_together(driver: CoordinatorDriver) -> 
 
 
 def test_committed_offsets_are_limited(driver: CoordinatorDriver) -> None:
-    """A request that could go over kshare.max.committed.offsets is refused, also where it replaces some."""
+    """A request that would go over kshare.max.committed.offsets is refused, also where it replaces some."""
+    commit(driver, {("t", 0): 1}, group_id="other")
     assert commit(driver, {("t", 0): 1, ("t", 1): 1, ("u", 0): 1}) == [0, 0, 0]
     more = {("t", 0): 2, ("u", 1): 2, ("u", 2): 2}
     assert commit(driver, more) == [E.POLICY_VIOLATION] * 3
     assert fetched(driver.state) == {("t", 0): 1, ("t", 1): 1, ("u", 0): 1}
-    assert commit(driver, {("u", 1): 2, ("u", 2): 2}) == [0, 0]
+    assert commit(driver, [offset_of(("u", 1), 2), offset_of(("u", 1), 3), offset_of(("t", 0), 3)]) == [0, 0, 0]
+    assert commit(driver, {("u", 2): 2}) == [E.POLICY_VIOLATION]
+
+
+def test_offsets_are_replaced_at_the_limit(driver: CoordinatorDriver) -> None:
+    """Also where a restart lowered the limit below the offsets that are there."""
+    offsets = {("t", 0): 1, ("t", 1): 1, ("u", 0): 1, ("u", 1): 1, ("u", 2): 1}
+    later = dict.fromkeys(offsets, 2)
+    assert commit(driver, offsets) == [0] * 5
+    assert commit(driver, later) == [0] * 5
+    assert commit(driver, {("t", 0): 3}, group_id="other") == [E.POLICY_VIOLATION]
+    driver.configs = Configs(PROCESS_CONFIGS, {"kshare.max.committed.offsets": "3"})
+    driver.restart()
+    assert commit(driver, {("u", 1): 3, ("u", 2): 3}) == [0, 0]
+    assert fetched(driver.state) == {**later, ("u", 1): 3, ("u", 2): 3}
 
 
 def test_what_a_fetch_says_about_partitions_without_an_offset(driver: CoordinatorDriver) -> None:

@@ -174,10 +174,29 @@ def test_long_metadata_and_too_many_offsets(driver: CoordinatorDriver) -> None:
     offsets = [offset_of(("t", 0), 1, "x" * 4097), offset_of(("t", 1), 2, "x" * 4096)]
     assert producer.commit(offsets) == [E.OFFSET_METADATA_TOO_LARGE, E.NONE]
     commit(driver, {("t", 0): 1, ("u", 0): 1})
+    commit(driver, {("t", 0): 1}, group_id="other")
     more = {("u", 0): 1, ("u", 1): 1, ("u", 2): 1}
     assert producer.commit(more) == [E.POLICY_VIOLATION] * 3
     producer.end(committed=True)
     assert fetched(driver.state) == {("t", 0): 1, ("t", 1): 2, ("u", 0): 1}
+
+
+def test_transactions_replace_offsets_at_the_limit(driver: CoordinatorDriver) -> None:
+    """Those of the same transaction, and committed ones that no other open transaction is to replace."""
+    offsets = {("t", 0): 1, ("t", 1): 1, ("u", 0): 1, ("u", 1): 1, ("u", 2): 1}
+    producer, other = TransactionalProducer(driver), TransactionalProducer(driver, "other")
+    for value in (1, 2):
+        assert producer.commit(dict.fromkeys(offsets, value)) == [0] * 5
+    producer.end(committed=True)
+    for value in (3, 4):
+        assert producer.commit(dict.fromkeys(offsets, value)) == [0] * 5
+        assert driver.state.offsets.row_count == 10
+    assert other.commit({("t", 0): 5}) == [E.POLICY_VIOLATION]
+    assert other.commit({("t", 0): 5}, group_id="other") == [E.POLICY_VIOLATION]
+    producer.end(committed=True)
+    assert fetched(driver.state) == dict.fromkeys(offsets, 4)
+    assert driver.state.offsets.row_count == 5
+    assert other.commit({("t", 0): 5}) == [0]
 
 
 def test_a_topic_that_goes_takes_pending_offsets_along(driver: CoordinatorDriver) -> None:

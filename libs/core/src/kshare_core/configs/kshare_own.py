@@ -204,7 +204,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         1_000_000,
         low=1,
         high=MAX_INT,
-        text="Committed offsets of all groups, those in open transactions too; more are refused with POLICY_VIOLATION.",
+        text="Committed offsets of all groups, those in open transactions too; more are refused with POLICY_VIOLATION. "
+        "Offsets that replace committed ones, now or at the end of their transaction, are accepted at the limit too.",
     ),
     integer(
         "kshare.metrics.share.partitions.limit",

@@ -173,7 +173,10 @@ def decide_commit(
         value.expire_timestamp_ms = expire_ms
         return records.committed_offset(request.group_id, partition.topic_id, partition.partition, value)
 
-    return replace(committed(state, commit, settings, now_ms, record), effects=verdict.effects)
+    def adds_row(partition: TopicPartition) -> bool:
+        return state.offsets.adds_committed(request.group_id, partition)
+
+    return replace(committed(state, commit, settings, now_ms, record, adds_row), effects=verdict.effects)
 
 
 def _expire_ms(now_ms: int, retention_time_ms: int) -> int:
@@ -187,12 +190,18 @@ def committed(
     settings: OffsetSettings,
     now_ms: int,
     record: Callable[[TopicPartition, OffsetCommitValue], Record],
+    adds_row: Callable[[TopicPartition], bool],
 ) -> OffsetDecision:
-    """The decision that stores all offsets that are not refused, each in a record made by `record`."""
+    """The decision that stores all offsets that are not refused, each in a record made by `record`.
+
+    `adds_row` says whether an offset counts as one more row. A request without such offsets is within the limit.
+    """
     commit.refuse_long_metadata(settings.max_metadata_length)
-    count = sum(not code for code in commit.codes)
-    if count and state.offsets.row_count + count > settings.max_offsets:
-        commit.refuse(ErrorCode.POLICY_VIOLATION)
+    room = settings.max_offsets - state.offsets.row_count
+    if len(commit.offsets) > room:
+        added = {partition for partition, _ in commit.accepted() if adds_row(partition)}
+        if added and len(added) > room:
+            commit.refuse(ErrorCode.POLICY_VIOLATION)
     sequence = state.offsets.last_sequence + 1
     found = [
         record(

@@ -58,6 +58,21 @@ class OffsetTable:
         """Whether a transaction that is not at its end holds an offset of the partition."""
         return partition in self.open_producers.get(group_id, {})
 
+    def adds_committed(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a committed offset of the partition would be one more row, rather than replace one."""
+        return self.get(group_id, partition) is None
+
+    def adds_pending(self, producer_id: int, key: PendingKey) -> bool:
+        """Whether an offset in a transaction counts as one more row.
+
+        It does not if it replaces one of the same transaction, or if it is to replace a committed one at the end of the
+        only transaction that holds the partition. So a group can make progress when there is no room for more rows, and
+        there are never more pending rows that do not count than committed ones.
+        """
+        if key in self.pending.get(producer_id, {}):
+            return False
+        return self.get(*key) is None or self.is_open(*key)
+
     def rows_of_producer(self, producer_id: int) -> Iterator[tuple[PendingKey, OffsetCommitValue]]:
         return iter(self.pending.get(producer_id, {}).items())
 

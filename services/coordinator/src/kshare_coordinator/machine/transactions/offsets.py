@@ -27,7 +27,7 @@ from kshare_coordinator.machine.offsets.commits import (
     records_at_transaction_end,
 )
 from kshare_coordinator.machine.offsets.permissions import Committer, check_commit
-from kshare_coordinator.machine.offsets.table import OffsetCommitValue
+from kshare_coordinator.machine.offsets.table import OffsetCommitValue, PendingKey
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.transactions.contents import check_ongoing, decide_add_offsets
@@ -61,7 +61,10 @@ def decide_transactional_commit(
         topic_id, number = partition
         return records.pending_offset(request.producer_id, request.group_id, topic_id, number, value)
 
-    decision = committed(state, commit, settings, now_ms, record)
+    def adds_row(partition: TopicPartition) -> bool:
+        return state.offsets.adds_pending(request.producer_id, PendingKey(request.group_id, partition))
+
+    decision = committed(state, commit, settings, now_ms, record, adds_row)
     return Decision([*added, *decision.records], decision.response) if decision.records else decision
 
 
