@@ -29,9 +29,9 @@ from kshare_gateway.records.awaited_batches import AwaitedBatches
 from kshare_gateway.records.batch_cache import BatchCache
 from kshare_gateway.records.reassignment import ReassignedPartitions
 from kshare_gateway.security.audit import Audit
-from kshare_gateway.security.authorizer import configured_authorizer
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.sessions import ShareSessionKey, ShareSessionTable
+from kshare_rpc.authorizer import configured_authorizer
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.coordinator_calls import NotCoordinator

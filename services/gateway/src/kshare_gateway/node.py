@@ -25,7 +25,6 @@ from kshare_gateway.connections.request_traces import RequestTraces
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
-from kshare_gateway.security.authorizer import authorizer_without_acls
 from kshare_gateway.security.configuration import certificate_principals, sasl_listeners
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.security.sasl.session import SaslSession
@@ -33,6 +32,7 @@ from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.fetching import ShareFetcher
 from kshare_gateway.upstream.engine import configured_front, handlers_of, new_relaying_connection
 from kshare_gateway.upstream.ports import ClosePort
+from kshare_rpc.authorizer import authorizer_without_acls
 from kshare_rpc.catalog import PLAINTEXT_LISTENER, CatalogView, alter_configs, logs_begun_anew
 from kshare_rpc.catalog_follower import CatalogFollower
 from kshare_rpc.cluster_health import problems_of_view

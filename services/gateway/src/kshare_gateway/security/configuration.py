@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from kshare_core.configs import Configs
 from kshare_gateway.connections.listeners import GatewayListener
-from kshare_gateway.security.authorizer import configured_authorizer
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.upstream.identities import check_identities
+from kshare_rpc.authorizer import configured_authorizer
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@
 - ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, and ALLOW of ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 - A resource without any ACL is closed, unless `allow.everyone.if.no.acl.found` is true.
 
-The ACLs are those of the newest catalog view, so a change has an effect at every gateway without a restart. Decisions
-are remembered until the ACLs change.
+A gateway asks it about every request, with the ACLs of the newest catalog view: a change has an effect at every gateway
+without a restart. A coordinator asks it which topics a regular expression finds for a client. Decisions are remembered
+until the ACLs change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kshare_core.configs import Configs
@@ -60,16 +61,21 @@ class _Patterns:
 
 
 class Authorizer:
-    """See the module docstring; `rows` returns the security rows of the newest view."""
+    """See the module docstring; `rows` returns the newest security rows, another mapping after each change."""
 
-    def __init__(self, configs: Configs, rows: Callable[[], SecurityRows]) -> None:
-        names = configs.text("super.users").split(";")
-        self._super_users = frozenset(name.strip() for name in names if name.strip())
-        self._is_open_without_acls = configs.boolean("allow.everyone.if.no.acl.found")
+    def __init__(
+        self, rows: Callable[[], SecurityRows], *, super_users: Iterable[str] = (), is_open_without_acls: bool = False
+    ) -> None:
+        self._super_users = frozenset(super_users)
+        self.is_open_without_acls = is_open_without_acls
+        """Whether everybody may use a resource without any ACL."""
         self._rows = rows
         self._indexed: SecurityRows | None = None
         self._patterns: dict[int, _Patterns] = {}
         self._decisions: dict[Decision, bool] = {}
+
+    def is_super_user(self, principal: str) -> bool:
+        return principal in self._super_users
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether a principal ("User:name") from a host (an address) may do that with the resource of this name."""
@@ -103,7 +109,7 @@ class Authorizer:
                     allowed.append(acl)
         if any(_covers_all(acl) for acl in denied):
             return False
-        return self._is_open_without_acls or any(not any(_dominates(no, yes) for no in denied) for yes in allowed)
+        return self.is_open_without_acls or any(not any(_dominates(no, yes) for no in denied) for yes in allowed)
 
     def acls(self) -> Iterator[Acl]:
         """All ACLs."""
@@ -135,17 +141,26 @@ class Authorizer:
                     return False
             elif acl.operation in (operation, Operation.ALL) or acl.operation in implying:
                 is_allowed = True
-        return is_allowed or (not has_acls and self._is_open_without_acls)
+        return is_allowed or (not has_acls and self.is_open_without_acls)
 
 
 def configured_authorizer(configs: Configs, rows: Callable[[], SecurityRows]) -> Authorizer | None:
     """The authorizer of `authorizer.class.name`; None if none is set, so that everything is allowed."""
-    return Authorizer(configs, rows) if configs.text("authorizer.class.name") else None
+    return _authorizer_of(configs, rows) if configs.text("authorizer.class.name") else None
 
 
 def authorizer_without_acls(configs: Configs) -> Authorizer:
     """Stands for the authorizer of an existing cluster, which is asked as each client (`ClientPermissions`)."""
-    return Authorizer(configs, dict)
+    return _authorizer_of(configs, dict)
+
+
+def _authorizer_of(configs: Configs, rows: Callable[[], SecurityRows]) -> Authorizer:
+    names = [name.strip() for name in configs.text("super.users").split(";")]
+    return Authorizer(
+        rows,
+        super_users=filter(None, names),
+        is_open_without_acls=configs.boolean("allow.everyone.if.no.acl.found"),
+    )
 
 
 def _is_about(acl: Acl, principal: str, host: str) -> bool:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.security.acls import Operation, PatternType, PermissionType, ResourceType
-from kshare_gateway.security.authorizer import Authorizer, SecurityRows, configured_authorizer
+from kshare_rpc.authorizer import Authorizer, SecurityRows, configured_authorizer
 from kshare_rpc.generated.kshare.v1.security_pb2 import Acl, SecurityEntry, SecurityKey, SecurityValue
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ALICE, HOST = "User:alice", "10.0.0.1"
 IMPLIED = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
@@ -53,8 +54,11 @@ def rows_of(rules: Iterable[Rule]) -> SecurityRows:
 
 def authorizer_of(rules: Iterable[Rule], **settings: str) -> Authorizer:
     rows = rows_of(rules)
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, **settings}
     configs = Configs(PROCESS_CONFIGS, {name.replace("_", "."): value for name, value in settings.items()})
-    return Authorizer(configs, lambda: rows)
+    authorizer = configured_authorizer(configs, lambda: rows)
+    assert authorizer is not None
+    return authorizer
 
 
 rules = st.builds(
@@ -115,7 +119,7 @@ def test_super_users_may_do_everything() -> None:
 def test_a_change_of_the_acls_counts_at_once() -> None:
     read = Rule(ALICE, "*", Operation.READ, PermissionType.ALLOW, "t", PatternType.LITERAL)
     rows = rows_of([])
-    authorizer = Authorizer(Configs(PROCESS_CONFIGS), lambda: rows)
+    authorizer = Authorizer(lambda: rows)
 
     def may() -> bool:
         return authorizer.allows(ALICE, HOST, Operation.READ, ResourceType.TOPIC, "t")
@@ -135,5 +139,5 @@ def test_an_acl_is_about_its_resource_type_only(kind: ResourceType) -> None:
 
 def test_without_a_class_there_is_no_authorizer() -> None:
     assert configured_authorizer(Configs(PROCESS_CONFIGS), dict) is None
-    name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    assert configured_authorizer(Configs(PROCESS_CONFIGS, {"authorizer.class.name": name}), dict) is not None
+    configs = Configs(PROCESS_CONFIGS, {"authorizer.class.name": STANDARD_AUTHORIZER})
+    assert configured_authorizer(configs, dict) is not None
