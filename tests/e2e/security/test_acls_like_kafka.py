@@ -28,6 +28,7 @@ from support.kafka.same_answers import (
     OTHER_TOPIC,
     SIMPLE,
     TOPIC,
+    UNREADY,
     Asked,
     TopicId,
     codes,
@@ -39,6 +40,7 @@ Values = dict[str, Any]
 READY_WITHIN_S = 60.0
 
 
+DENIED_PREFIX = (PatternType.PREFIXED, PermissionType.DENY)
 STATES, TRANSACTION = "states", "transaction-of-root"
 """A group with state that no leader knows, and a transactional id with a producer id."""
 
@@ -626,6 +628,49 @@ def test_patterns_denials_and_implied_operations_are_kafkas(pair: AuthorizedPair
         )
     )
     pair.same(lambda system: told(system.alice.ask(ApiKey.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)))
+
+
+@pytest.mark.parametrize(
+    ("regex", "rights"),
+    [
+        (".*", [DESCRIBE_TOPIC]),
+        (".*", [Right(Op.READ, On.TOPIC, "*"), on_topic(Op.READ), Right(Op.ALL, On.TOPIC, "_", *DENIED_PREFIX)]),
+        ("o.*", [on_topic(Op.READ, "o"), on_topic(Op.READ, OTHER_TOPIC)]),
+        ("o.*", [Right(Op.READ, On.TOPIC, TOPIC[:2], PatternType.PREFIXED)]),
+    ],
+    ids=["one", "all-but-internal", "other", "prefix"],
+)
+def test_a_regular_expression_finds_the_topics_that_it_finds_in_kafka(
+    pair: AuthorizedPair, request: pytest.FixtureRequest, regex: str, rights: list[Right]
+) -> None:
+    """Those that alice may describe. Kafka looks them up in the background, so the first answers may have none."""
+    group = f"by-regex-{request.node.callspec.id}"
+    pair.grant(on_group(Op.READ, group), *rights)
+    found = pair.same(lambda system: topics_assigned(system, group, regex))
+    assert found, "alice has a right on one of them"
+
+
+def topics_assigned(system: AuthorizedSystem, group: str, regex: str) -> list[str]:
+    """The names of the topics that alice gets as the only member of the group."""
+    wait_for_coordinator(system.root.requests, 0, group)
+    deadline = time.monotonic() + READY_WITHIN_S
+
+    def beat(**values: Any) -> Any:
+        while True:
+            answer = system.alice.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id=group, member_id="m", **values)
+            if int(answer.error_code) not in UNREADY:
+                assert not int(answer.error_code), answer
+                return answer
+            assert time.monotonic() < deadline, answer
+
+    answer = beat(member_epoch=0, rebalance_timeout=10000, topic_partitions=[], subscribed_topic_regex=regex)
+    while answer.assignment is None or not answer.assignment.topic_partitions:
+        assert time.monotonic() < deadline, answer
+        answer = beat(member_epoch=answer.member_epoch, rebalance_timeout=-1, topic_partitions=None)
+    beat(member_epoch=-1, rebalance_timeout=-1)
+    ids = {topic.topic_id for topic in answer.assignment.topic_partitions}
+    topics = system.root.ask(ApiKey.METADATA, 12, topics=None).topics
+    return sorted(topic.name for topic in topics if topic.topic_id in ids)
 
 
 CONFIGS, CAROL = ("kafka-configs",), ("--entity-type", "users", "--entity-name", "carol")

@@ -26,6 +26,9 @@ def request_of(
     rebalance_timeout_ms: int = -1,
     rack_id: str | None = None,
     api_version: int = 1,
+    principal: str = "",
+    client_host: str = "/127.0.0.1",
+    is_open_without_acls: bool = False,
 ) -> Request:
     """None is Kafka's null; a field that is not given is null."""
     return Request(
@@ -50,7 +53,9 @@ def request_of(
             for topic_id, partitions in (owned or {}).items()
         ],
         client_id="client",
-        client_host="/127.0.0.1",
+        client_host=client_host,
+        principal=principal,
+        is_open_without_acls=is_open_without_acls,
     )
 
 

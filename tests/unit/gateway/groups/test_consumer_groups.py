@@ -11,6 +11,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import GatewayHarness, run
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TOPIC_ID = uuid.UUID("00000000-0000-4000-8000-000000000007").bytes
 
 
@@ -131,3 +132,22 @@ def test_the_coordinator_is_away() -> None:
         assert codes == [("g", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("configs", "sent"),
+    [
+        ({}, ("", False)),
+        ({"authorizer.class.name": STANDARD_AUTHORIZER}, ("User:ANONYMOUS", True)),
+        ({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}, ("", True)),
+    ],
+)
+def test_a_heartbeat_says_who_the_client_is_if_acls_limit_it(configs: dict[str, str], sent: tuple[str, bool]) -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.catalog.answers["ConsumerGroupHeartbeat"] = lambda r, p: pb.ConsumerGroupHeartbeatResponse()
+        fields = {"group_id": "g", "member_id": "m", "member_epoch": 2, "subscribed_topic_regex": "t.*"}
+        await harness.client().ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **fields, topic_partitions=None)
+        (request,) = harness.catalog.requests("ConsumerGroupHeartbeat")
+        assert (request.principal, request.is_open_without_acls) == sent
+
+    run(scenario, {"allow.everyone.if.no.acl.found": "true", **configs} if configs else {})

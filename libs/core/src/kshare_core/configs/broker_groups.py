@@ -51,7 +51,13 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer("group.consumer.min.assignment.interval.ms", 0, low=0, text="The minimum for the group config."),
     integer("group.consumer.min.heartbeat.interval.ms", 5000, low=1, text="The minimum for the group config."),
     integer("group.consumer.min.session.timeout.ms", 45000, low=1, text="The minimum for the group config."),
-    integer("group.consumer.regex.refresh.interval.ms", 600000, low=10000, internal=True),
+    integer(
+        "group.consumer.regex.refresh.interval.ms",
+        600000,
+        low=10000,
+        text="Time after which the topics of a regular expression are looked up again, as ACLs may have changed.",
+        internal=True,
+    ),
     integer(
         "group.consumer.session.timeout.ms",
         45000,

@@ -101,6 +101,8 @@ class CoordinatorState:
     """Configs by broker id; "" holds the cluster-wide defaults."""
     security: dict[bytes, SecurityEntry] = field(default_factory=dict)
     """ACLs, client quotas and SCRAM credentials by their encoded keys."""
+    acls_generation: int = field(default=0, compare=False)
+    """Incremented whenever an ACL is created or deleted."""
     nodes: dict[NodeId, pb.Node] = field(default_factory=dict)
     state_partition_owners: dict[int, int] = field(default_factory=dict)
     state_partitions: dict[int, pb.StatePartitionOwner] = field(default_factory=dict)
@@ -206,11 +208,12 @@ class CoordinatorState:
             self.replay(record)
 
     def _load_catalog(self, found: Sequence[Record]) -> None:
-        """Replaces the catalog. `topics_generation` jumps past the change log, so that earlier lookups are stale."""
+        """Replaces the catalog. The generations jump, that of topics past the change log: earlier lookups are stale."""
         fresh = CoordinatorState(consumer_offsets_partition_count=self.consumer_offsets_partition_count)
         fresh._replay_all(found)
         fresh.forget_changes()
         fresh.topics_generation += self.topics_generation + CHANGE_LOG_LIMIT + 1
+        fresh.acls_generation += self.acls_generation + 1
         for each in fields(self):
             if each.name not in FIELDS_OF_GROUPS:
                 setattr(self, each.name, getattr(fresh, each.name))
@@ -343,6 +346,7 @@ def _security(state: CoordinatorState, key: Key, value: Value | None) -> None:
         entry = state.security[encoded] = SecurityEntry(key=key.security, value=value.security)
         state.catalog_bytes += entry.ByteSize()
     state.open_changes.security[encoded] = None
+    state.acls_generation += key.security.HasField("acl")
 
 
 def security_key(key: SecurityKey) -> bytes:

@@ -2,6 +2,9 @@
 
 Null and an empty string or list mean different things in this request, so the coordinator is told which fields are
 null. If it does not answer, the member gets COORDINATOR_NOT_AVAILABLE and retries.
+
+A regular expression finds only topics that the client may describe. The coordinator looks them up, so it is told the
+principal, unless the client may do everything.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ def _wanted(
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     owned = request.topic_partitions
+    authorizer = context.gateway.authorizer
+    is_limited = authorizer is not None and not authorizer.is_super_user(context.principal)
     return coordinator_pb2.ConsumerGroupHeartbeatRequest(
         api_version=context.version,
         group_id=request.group_id,
@@ -70,6 +75,8 @@ def _wanted(
         ],
         client_id=context.client_id,
         client_host=context.client_host,
+        principal=context.principal if is_limited else "",
+        is_open_without_acls=authorizer is not None and authorizer.is_open_without_acls,
     )
 
 

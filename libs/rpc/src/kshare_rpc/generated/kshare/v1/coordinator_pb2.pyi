@@ -4023,6 +4023,8 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     OWNED_PARTITIONS_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    IS_OPEN_WITHOUT_ACLS_FIELD_NUMBER: _builtins.int
     api_version: _builtins.int
     """Decides whether the coordinator may choose the member's id (version 0)."""
     group_id: _builtins.str
@@ -4044,6 +4046,12 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     """Partitions that the member owns; names are left empty."""
     client_id: _builtins.str
     client_host: _builtins.str
+    principal: _builtins.str
+    """Who the client is, "User:name": its regex finds only topics that ACLs let it describe. Empty, so that it finds all
+    topics: a super user, a gateway without an authorizer, or one of an older version.
+    """
+    is_open_without_acls: _builtins.bool
+    """allow.everyone.if.no.acl.found of the gateway."""
     @_builtins.property
     def subscribed_topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -4070,10 +4078,12 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
         owned_partitions: _abc.Iterable[Global___TopicPartitions] | None = ...,
         client_id: _builtins.str = ...,
         client_host: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        is_open_without_acls: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_instance_id", b"has_instance_id", "has_owned_partitions", b"has_owned_partitions", "has_rack_id", b"has_rack_id", "has_server_assignor", b"has_server_assignor", "has_subscribed_topic_names", b"has_subscribed_topic_names", "has_subscribed_topic_regex", b"has_subscribed_topic_regex", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned_partitions", b"owned_partitions", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_host", b"client_host", "client_id", b"client_id", "group_id", b"group_id", "has_instance_id", b"has_instance_id", "has_owned_partitions", b"has_owned_partitions", "has_rack_id", b"has_rack_id", "has_server_assignor", b"has_server_assignor", "has_subscribed_topic_names", b"has_subscribed_topic_names", "has_subscribed_topic_regex", b"has_subscribed_topic_regex", "instance_id", b"instance_id", "is_open_without_acls", b"is_open_without_acls", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned_partitions", b"owned_partitions", "principal", b"principal", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

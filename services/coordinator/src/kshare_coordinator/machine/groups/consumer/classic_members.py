@@ -17,7 +17,8 @@ group becomes a classic group (`downgrade`).
 
 A classic heartbeat brings the group up to date, like one of the consumer protocol. Kafka leaves that to members of the
 consumer protocol and to joins. If a downgrade is not allowed and only classic members are left, the partitions of
-members that left would then stay unassigned.
+members that left would then stay unassigned. Expressions are resolved by heartbeats of the consumer protocol only: its
+members are those that subscribe to them.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ def _joined(context: ConsumerGroupContext, group: ConsumerGroup, join: _Join, no
         draft.replace_member(join.replaced, member_id, join.current)
     draft.put_member(member_id, member)
     changed = subscription_changed(join.old, member)
-    bring_up_to_date(context, group, draft, changed=changed, now_ms=now_ms)
+    bring_up_to_date(context, group, draft, changed=changed)
     if not is_last:
         assign_targets(context, group, draft, now_ms)
     current = join.current
@@ -304,7 +305,7 @@ def decide_heartbeat_to_consumer(
     member, current = group.members[member_id], group.current.get(member_id, NEW)
     assert member.classic is not None, "only members of the classic protocol have a generation"
     draft = ConsumerGroupDraft(context.state, group)
-    bring_up_to_date(context, group, draft, changed=False, now_ms=now_ms)
+    bring_up_to_date(context, group, draft, changed=False)
     assign_targets(context, group, draft, now_ms)
     effects: list[Effect] = [_session_renewed(group.group_id, member_id, member.classic.session_timeout_ms)]
     if not _has_step_to_take(group, draft, member_id, current):

@@ -28,6 +28,7 @@ from kshare_coordinator.machine.groups.consumer.values import (
     ResolvedExpression,
 )
 from kshare_coordinator.machine.records import Record
+from kshare_coordinator.machine.security.describable_topics import Client
 from kshare_coordinator.machine.state import CoordinatorState
 
 Subscription = tuple[tuple[str, ...], str]
@@ -86,14 +87,14 @@ class ConsumerGroupDraft:
             if regex not in wanted:
                 self._put_expression(regex, None)
 
-    def resolve_expressions(self, topics: TopicExpressions, now_ms: int) -> bool:
-        """Resolves all expressions; returns whether the topics of any of them changed."""
+    def resolve_expressions(self, topics: TopicExpressions, client: Client | None, now_ms: int) -> bool:
+        """Resolves all expressions for this client; returns whether the topics of any of them changed."""
         self.forget_expressions()
         changed = False
         wanted = sorted({member.subscribed_topic_regex for member in self.members.values()} - {""})
         for regex in wanted:
             known = self.expressions.get(regex)
-            names = topics.topics(regex)
+            names = topics.topics(regex, client)
             if known is None or known.topics != names:
                 found = ResolvedExpression(topics=names, version=self._state.version, timestamp_ms=now_ms)
                 self._put_expression(regex, found)

@@ -46,6 +46,7 @@ from kshare_coordinator.machine.groups.consumer.rebalance import (
     assign_targets,
     bring_up_to_date,
     reconciled,
+    resolve_expressions,
     revocation_ended,
     subscription_changed,
 )
@@ -53,6 +54,7 @@ from kshare_coordinator.machine.groups.consumer.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     check_request,
+    client_of,
     is_full,
     owned_partitions,
     updated_member,
@@ -104,7 +106,10 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     member = updated_member(seat.member, request)
     draft.put_member(seat.member_id, member)
     changed = subscription_changed(seat.member, member)
-    bring_up_to_date(context, group, draft, changed=changed or needs_assignment, now_ms=now_ms)
+    topics_changed = resolve_expressions(
+        context, group, draft, member.subscribed_topic_regex, client_of(request), now_ms
+    )
+    bring_up_to_date(context, group, draft, changed=changed or topics_changed or needs_assignment)
     intervals = settings.intervals(state, group.group_id)
     delay_ms = assign_targets(context, group, draft, now_ms)
     current = reconciled(

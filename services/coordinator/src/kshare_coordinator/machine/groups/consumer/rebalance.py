@@ -18,6 +18,7 @@ from kshare_coordinator.machine.groups.consumer.subscriptions import (
     topics_of_member,
 )
 from kshare_coordinator.machine.groups.consumer.values import NEW, ConsumerGroup, CurrentAssignment, Member
+from kshare_coordinator.machine.security.describable_topics import Client
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.identifiers import TopicPartition
 
@@ -38,15 +39,44 @@ def subscription_changed(old: Member, new: Member) -> bool:
     )
 
 
+def resolve_expressions(
+    context: ConsumerGroupContext,
+    group: ConsumerGroup,
+    draft: ConsumerGroupDraft,
+    regex: str,
+    client: Client | None,
+    now_ms: int,
+) -> bool:
+    """Resolves the group's expressions where it is time to; returns whether the topics of any of them changed.
+
+    It is time when a member subscribes to a new one (`regex` is that of the member that sent a heartbeat), when topics
+    were created or deleted, and group.consumer.regex.refresh.interval.ms after the last time, for the ACLs may have
+    changed. As in Kafka, the group's members share the result: the topics are those that `client`, the sender, may
+    describe. It is not done more often, so that members with different rights do not change it in turns.
+    """
+    is_new = bool(regex) and regex not in draft.expressions
+    if not is_new and not draft.expressions:
+        return False
+    generation = context.state.topics_generation
+    resolved_generation, resolved_ms = group.resolved
+    passed_ms = now_ms - resolved_ms
+    is_recent = 0 <= passed_ms < context.settings.expressions_refresh_ms  # below 0: the clock was set back
+    if not is_new and is_recent and generation == resolved_generation:
+        return False
+    changed = draft.resolve_expressions(context.expressions, client, now_ms)
+    group.resolved = (generation, now_ms)
+    return changed
+
+
 def bring_up_to_date(
-    context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, *, changed: bool, now_ms: int
+    context: ConsumerGroupContext, group: ConsumerGroup, draft: ConsumerGroupDraft, *, changed: bool
 ) -> None:
     """Raises the group epoch where a subscription, or topics that changed since the last look, ask for it."""
     look = (context.state.topics_generation, group.epoch)
     if not changed and group.checked == look:
         return
-    topics_changed = draft.resolve_expressions(context.expressions, now_ms)
-    draft.settle(changed=changed or topics_changed)
+    draft.forget_expressions()
+    draft.settle(changed=changed)
     if draft.epoch == group.epoch:
         group.checked = look
 

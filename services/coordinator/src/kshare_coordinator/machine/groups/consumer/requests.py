@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_coordinator.machine.groups.consumer.values import LEFT_FOR_A_WHILE_EPOCH, Member
+from kshare_coordinator.machine.security.describable_topics import Client
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -115,6 +116,13 @@ def updated_member(member: Member, request: Request) -> Member:
         server_assignor=request.server_assignor if request.has_server_assignor else member.server_assignor,
         classic=None,
     )
+
+
+def client_of(request: Request) -> Client | None:
+    """The sender, if ACLs say which topics it may describe."""
+    if not request.principal:
+        return None
+    return Client(request.principal, request.client_host.removeprefix("/"), request.is_open_without_acls)
 
 
 def is_full(request: Request) -> bool:

@@ -22,6 +22,7 @@ class ConsumerGroupSettings:
         """Whether a classic group becomes a consumer group when a member joins that uses the consumer protocol."""
         self.allows_downgrade = policy in ("bidirectional", "downgrade")
         """Whether a consumer group becomes a classic group when only members that use the classic protocol are left."""
+        self.expressions_refresh_ms = configs.integer("group.consumer.regex.refresh.interval.ms")
         self.max_classic_members = configs.integer("group.max.size")
         self._intervals = GroupIntervals(configs, "consumer")
 

@@ -1,10 +1,10 @@
 """Which topics the members of consumer groups subscribe to: names, and regular expressions of RE2 (KIP-848).
 
-An expression is looked up whole: a topic matches where all of its name does. Kafka does that in the background, so the
-first assignment of a member that subscribes by an expression comes with a later heartbeat; here it comes at once, and
-with the first heartbeat after a topic that matches was created.
+An expression is looked up whole: a topic matches where all of its name does, and the client may describe it. Kafka does
+that in the background, so the first assignment of a member that subscribes by an expression comes with a later
+heartbeat; here it comes at once, and with the first heartbeat after a topic that matches was created.
 
-`TopicExpressions` caches results for all groups together, and re-evaluates only topics that changed since.
+`TopicExpressions` caches the matching topics for all groups together, and re-evaluates only topics that changed since.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Protocol
 import re2
 
 from kshare_coordinator.machine.groups.consumer.values import Member, ResolvedExpression
+from kshare_coordinator.machine.security.describable_topics import Client, DescribableTopics
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.visible_topics import visible_names, visible_topic_named
 from kshare_core.errors import ErrorCode, KafkaError
@@ -49,11 +50,19 @@ class TopicExpressions:
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state
+        self._describable = DescribableTopics(state)
         self._known: dict[str, tuple[int, dict[str, None]]] = {}
         """By expression: the generation of topics, and the names that match."""
 
-    def topics(self, regex: str) -> tuple[str, ...]:
-        """The names of the matching topics, in order; KafkaError if the expression is invalid."""
+    def topics(self, regex: str, client: Client | None = None) -> tuple[str, ...]:
+        """The names of the matching topics that the client may describe, in order; None may describe all.
+
+        KafkaError if the expression is invalid.
+        """
+        names = sorted(self._matching(regex))
+        return tuple(names) if client is None else self._describable.of(client, names)
+
+    def _matching(self, regex: str) -> Iterable[str]:
         generation, matching = self._known.pop(regex, (-1, {}))
         if generation != self._state.topics_generation:
             pattern = compiled_expression(regex)
@@ -65,7 +74,7 @@ class TopicExpressions:
         self._known[regex] = (self._state.topics_generation, matching)
         if len(self._known) > EXPRESSIONS_REMEMBERED:
             del self._known[next(iter(self._known))]
-        return tuple(sorted(matching))
+        return matching
 
     def _catch_up(self, pattern: _Pattern, matching: dict[str, None], behind: int) -> None:
         for name in islice(reversed(self._state.topics_changed), behind):

@@ -130,6 +130,8 @@ class ConsumerGroup:
     """Member ids, including members that must revoke the partition."""
     checked: tuple[int, int] = field(default=(-1, -1), compare=False)
     """No state but a note: the catalog's generation of topics that this group epoch was compared with."""
+    resolved: tuple[int, int] = field(default=(-1, 0), compare=False)
+    """Likewise: the generation of topics for which the expressions were last resolved, and when, in milliseconds."""
 
     @property
     def state(self) -> str:
