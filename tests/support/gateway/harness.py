@@ -27,7 +27,7 @@ from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_rpc.generated import methods
-from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2, security_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.network import Method, Service
 from kshare_runtime.ports import Environment, KeyValueStore
@@ -119,6 +119,7 @@ class FakeCatalog(ScriptedRole):
         """Node id by state partition."""
         self.state_partition_count = 0
         self.extra_gateways: list[coordinator_pb2.Node] = []
+        self.acls: list[security_pb2.Acl] = []
         self.gateway: coordinator_pb2.Node | None = None
         self._changed = asyncio.Event()
         self.answers["RegisterNode"] = self._register
@@ -165,6 +166,10 @@ class FakeCatalog(ScriptedRole):
             ],
             nodes_changed=True,
             nodes=nodes,
+            security=[
+                security_pb2.SecurityEntry(key=security_pb2.SecurityKey(acl=acl), value=security_pb2.SecurityValue())
+                for acl in self.acls
+            ],
             cluster_id="test-cluster",
             state_partition_count=self.state_partition_count,
             state_partition_owners=[

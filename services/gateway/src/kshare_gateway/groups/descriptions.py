@@ -15,9 +15,9 @@ AGroup = TypeVar("AGroup", bound=Any)
 
 
 def without_hidden_topics(context: RequestContext, group: AGroup) -> AGroup:
-    """The coordinator's group; TOPIC_AUTHORIZATION_FAILED instead if the client may not describe all of its topics.
+    """The coordinator's group; TOPIC_AUTHORIZATION_FAILED instead if the client may not describe all assigned topics.
 
-    A member has topics by its subscription and assignments. As in Kafka, the group's id is all that is told.
+    As in Kafka, the group's id is all that is told then, and topics that are only subscribed to hide nothing.
     """
     if context.gateway.authorizer is None:
         return group
@@ -25,7 +25,6 @@ def without_hidden_topics(context: RequestContext, group: AGroup) -> AGroup:
         name
         for member in group.members
         for name in (
-            *member.subscribed_topic_names,
             *(topic.topic_name for topic in member.assignment),
             *(topic.topic_name for topic in getattr(member, "target_assignment", ())),
         )
