@@ -15,7 +15,7 @@ from kshare_coordinator.machine.transactions.contents import (
     TRANSACTION_PARTITION_LIMIT,
     check_ongoing,
 )
-from kshare_coordinator.machine.transactions.ending import TRANSACTIONAL_ID_LIMIT, timed_out_transactions
+from kshare_coordinator.machine.transactions.ending import timed_out_transactions
 from kshare_coordinator.machine.transactions.metadata import TransactionState as S
 from kshare_coordinator.machine.transactions.queries import describe_transactions, list_transactions
 from kshare_core.errors import ErrorCode as E
@@ -318,15 +318,6 @@ def test_a_transaction_has_a_limit_of_groups() -> None:
     codes = [driver.add_offsets(producer, f"group-{number}") for number in range(TRANSACTION_GROUP_LIMIT)]
     assert set(codes) == {OK}
     assert driver.add_offsets(producer, "one more") is E.POLICY_VIOLATION
-
-
-def test_there_is_a_limit_of_transactional_ids() -> None:
-    driver = TransactionDriver()
-    _, producer = driver.init()
-    known = driver.metadata()
-    driver.state.transactions.update({f"id-{number}": known for number in range(TRANSACTIONAL_ID_LIMIT - 1)})
-    assert driver.init(transactional_id="one more") == (E.POLICY_VIOLATION, NOBODY)
-    assert driver.init() == (OK, (producer[0], 1)), "known ones go on"
 
 
 def commit_offset(driver: CoordinatorDriver, producer: Producer, offset: int) -> E:

@@ -208,6 +208,24 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "Offsets that replace committed ones, now or at the end of their transaction, are accepted at the limit too.",
     ),
     integer(
+        "kshare.max.transactional.ids",
+        100_000,
+        low=1,
+        high=MAX_INT,
+        text="Transactional ids that the coordinator knows. At the limit, a new one takes the place of the one unused "
+        "longest, but of none with an open transaction or that was used in the last "
+        "kshare.transactional.id.min.idle.ms; if all are so, the new one is refused with POLICY_VIOLATION.",
+    ),
+    long(
+        "kshare.transactional.id.min.idle.ms",
+        3_600_000,
+        low=60_000,
+        high=MAX_LONG,
+        text="Time without use after which a transactional id may be forgotten at kshare.max.transactional.ids. A "
+        "producer whose id was forgotten gets INVALID_PRODUCER_ID_MAPPING and must begin anew, as after "
+        "transactional.id.expiration.ms.",
+    ),
+    integer(
         "kshare.metrics.share.partitions.limit",
         1_000,
         low=0,

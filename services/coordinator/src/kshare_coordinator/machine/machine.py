@@ -48,7 +48,7 @@ class CoordinatorMachine:
         for record in stored:
             self.state.replay(record)
         if state is None:
-            self.state.forget_changes()
+            self.state.forget_order()
         self._alter_configs()
         self.state.consumer_offsets_partition_count = configs.integer("offsets.topic.num.partitions")
         self._name_limits = NameLimits(self.state, configs)

@@ -113,7 +113,7 @@ class CoordinatorState:
     """Groups of KIP-848. `groups.namespace` says which of these tables a group id is in."""
     offsets: OffsetTable = field(default_factory=OffsetTable)
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict)
-    """By transactional id."""
+    """By transactional id; the one that changed last comes last."""
     ongoing_transactions: dict[str, None] = field(default_factory=dict)
     """Transactional ids with an open transaction."""
     deleted_share_group_epochs: dict[int, int] = field(default_factory=dict)
@@ -154,8 +154,13 @@ class CoordinatorState:
     def leader_epoch(self, placement: records_pb.TopicRecord.Placement) -> int:
         return leader_epoch(self.numbers, placement)
 
-    def forget_changes(self) -> None:
-        """Clears the change log after a load, whose records did not arrive in chronological order."""
+    def forget_order(self) -> None:
+        """Clears the change log after a load, whose records did not arrive in chronological order.
+
+        Transactions say when they changed, so they are put in order.
+        """
+        changed = sorted(self.transactions.items(), key=lambda item: item[1].last_update_timestamp_ms)
+        self.transactions = dict(changed)
         self.changes.clear()
         self.change_log_bytes = 0
         self.open_changes = Changes()
@@ -211,7 +216,7 @@ class CoordinatorState:
         """Replaces the catalog. The generations jump, that of topics past the change log: earlier lookups are stale."""
         fresh = CoordinatorState(consumer_offsets_partition_count=self.consumer_offsets_partition_count)
         fresh._replay_all(found)
-        fresh.forget_changes()
+        fresh.forget_order()
         fresh.topics_generation += self.topics_generation + CHANGE_LOG_LIMIT + 1
         fresh.acls_generation += self.acls_generation + 1
         for each in fields(self):

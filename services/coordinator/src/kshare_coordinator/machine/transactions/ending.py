@@ -11,6 +11,11 @@ The rules and their order are those of Kafka 4.3.1's TransactionCoordinator, wit
   it in its log, the shell reports it and the transaction is complete. One without partitions is complete at once.
 - Offsets of groups in the transaction take effect or are dropped in the record batch that completes it. The shell tells
   other coordinators about their groups before that.
+- A transactional id without an open transaction is forgotten after transactional.id.expiration.ms without use. At
+  kshare.max.transactional.ids, a new one takes the place of the one unused longest, if that was not used for
+  kshare.transactional.id.min.idle.ms. A producer of a forgotten id has no transaction to commit, and cannot begin one,
+  since it names a producer id that is not known any more (INVALID_PRODUCER_ID_MAPPING). Only its InitProducerId is
+  accepted, as if it was the first one, also if another producer had fenced it. That is why an id must be idle first.
 """
 
 from __future__ import annotations
@@ -54,25 +59,26 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_runtime.machine import Decision
 
-TRANSACTIONAL_ID_LIMIT = 100_000
-"""Limit on known transactional ids; a new one above it gets POLICY_VIOLATION."""
-
 InitDecision = Decision[Record, pb.InitProducerIdResponse, Effect]
 EndDecision = Decision[Record, pb.EndTxnResponse, Effect]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Times from the broker's configs."""
+    """Times and limits from the broker's configs."""
 
     max_timeout_ms: int
     expiration_ms: int
+    max_ids: int
+    min_idle_ms: int
 
     @classmethod
     def of(cls, configs: Configs) -> TransactionSettings:
         return cls(
             max_timeout_ms=configs.integer("transaction.max.timeout.ms"),
             expiration_ms=configs.integer("transactional.id.expiration.ms"),
+            max_ids=configs.integer("kshare.max.transactional.ids"),
+            min_idle_ms=configs.integer("kshare.transactional.id.min.idle.ms"),
         )
 
 
@@ -95,7 +101,7 @@ def decide_init_producer(
         raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
     metadata = state.transactions.get(request.transactional_id)
     if metadata is None:
-        return _first_producer(state, request, now_ms)
+        return _first_producer(state, request, settings, now_ms)
     _check_named_producer(metadata, request)
     if metadata.state.is_ending:
         raise _being_ended(metadata)
@@ -111,13 +117,30 @@ def decide_init_producer(
     return _next_producer(state, metadata, request, now_ms)
 
 
-def _first_producer(state: CoordinatorState, request: pb.InitProducerIdRequest, now_ms: int) -> InitDecision:
-    if len(state.transactions) >= TRANSACTIONAL_ID_LIMIT:
-        text = f"There are {len(state.transactions)} transactional ids; at most {TRANSACTIONAL_ID_LIMIT} are allowed"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+def _first_producer(
+    state: CoordinatorState, request: pb.InitProducerIdRequest, settings: TransactionSettings, now_ms: int
+) -> InitDecision:
+    forgotten: list[Record] = []
+    if len(state.transactions) >= settings.max_ids:
+        forgotten.append(records.transaction(_longest_unused(state, settings, now_ms), None))
     producer_id, found = _new_producer_id(state)
     metadata = new_transactional_id(request.transactional_id, producer_id, request.transaction_timeout_ms, now_ms)
-    return Decision([*found, *transaction_records(metadata)], _initialized(metadata))
+    return Decision([*forgotten, *found, *transaction_records(metadata)], _initialized(metadata))
+
+
+def _longest_unused(state: CoordinatorState, settings: TransactionSettings, now_ms: int) -> str:
+    """The transactional id that makes room for another; KafkaError POLICY_VIOLATION if all are in use."""
+    for transactional_id, metadata in state.transactions.items():
+        if metadata.last_update_timestamp_ms > now_ms - settings.min_idle_ms:
+            break
+        if metadata.state.has_no_transaction:
+            return transactional_id
+    text = (
+        f"There are {len(state.transactions)} transactional ids; kshare.max.transactional.ids allows "
+        f"{settings.max_ids}, and each of them has an open transaction or was used in the last {settings.min_idle_ms} "
+        "ms (kshare.transactional.id.min.idle.ms)"
+    )
+    raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 
 
 def _check_named_producer(metadata: TransactionMetadata, request: pb.InitProducerIdRequest) -> None:
