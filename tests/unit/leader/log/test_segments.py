@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_leader.log import keys
+from kshare_leader.log import keys, partition_log
 from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.retention import retained_from
 from kshare_leader.log.segments import (
@@ -22,8 +22,10 @@ from kshare_leader.log.segments import (
     encode_segment,
 )
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
+from kshare_runtime.ports import Write
 from support.leader.log.housekept_log import HousekeptLog
 from support.leader.log.leader_logs import BROKER, KEY
+from support.wire.record_building import build_batch, damage
 
 WEEK_MS = 604_800_000
 PREFIX = keys.partition_prefix(KEY)
@@ -202,6 +204,49 @@ def test_what_lies_below_the_start_is_gone_at_once_and_freed_later() -> None:
     assert [keys.number_of(key) for key, _ in log.store.scan(keys.LOG, PREFIX)] == [6, 9]
     assert asyncio.run(log.log.offset_for_timestamp(0)) == (201, 7)
     assert asyncio.run(log.log.offset_for_timestamp(203)) == (300, 9)
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 1_000], ids=["one segment", "many segments"])
+def test_older_records_are_found_by_time_after_a_newer_one_before_them_was_removed(
+    monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    monkeypatch.setattr(partition_log, "LOOKUP_LIMIT_BYTES", 1_000)
+    log = HousekeptLog(TopicSettings(segment_bytes=segment_bytes), tail_bytes=0)
+    log.append([b"newest"], timestamps_ms=[1_000_000])
+    for time_ms in range(40):
+        log.append([b"v" * 50], timestamps_ms=[time_ms])
+    log.move_start(1)
+    for _ in range(2):
+        for time_ms in (0, 20, 35, 39):
+            assert asyncio.run(log.log.offset_for_timestamp(time_ms)) == (time_ms, time_ms + 1)
+        assert asyncio.run(log.log.offset_for_timestamp(40)) is None
+        log.restart()
+
+
+def test_a_look_up_by_time_reads_no_segment_whose_records_are_older() -> None:
+    log = HousekeptLog(TopicSettings(segment_bytes=300), tail_bytes=0)
+    for time_ms in (1_000_000, *range(8), 500, 501):
+        log.append([b"v" * 50], timestamps_ms=[time_ms])
+    log.move_start(1)
+    older = [segment for segment in log.log.segments if segment.largest_timestamp_ms < 500]
+    assert older
+    for segment in older:  # a read of them fails
+        log.store.write([Write(keys.LOG, keys.long_key(PREFIX, segment.base_offset), b"damaged")])
+    assert asyncio.run(log.log.offset_for_timestamp(400)) == (500, 9)
+
+
+def test_a_look_up_by_time_ends_at_headers_that_contradict_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of an older version, whose headers were not corrected, may be like that."""
+    monkeypatch.setattr(partition_log, "LOOKUP_LIMIT_BYTES", 1_000)
+    log = HousekeptLog(TopicSettings(), tail_bytes=0)
+    for offset in range(40):
+        log.append([b"v" * 50], timestamps_ms=[1_000])
+        batch = damage(build_batch([b"v" * 50], timestamps_ms=[1]), 0, ">q", offset)
+        contradicting = damage(batch, 35, ">q", 1_000)  # its newest timestamp
+        log.store.write([Write(keys.LOG, keys.long_key(PREFIX, offset), contradicting)])
+    with pytest.raises(KafkaError, match="timestamps that contradict their headers") as caught:
+        asyncio.run(log.log.offset_for_timestamp(900))
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_the_newest_record_is_looked_for_among_those_that_are_left() -> None:

@@ -8,6 +8,8 @@ moves the high watermark. When they failed, the PendingAppends is discarded and 
 **Reads** of recent batches come from the tail in memory, older ones from the store by seeking to the batch that holds
 the offset. Look-ups by time use a sparse index. An entry after each INDEX_INTERVAL_BYTES of batches says up to which
 offset no record is newer than a timestamp. From there on the look-up scans headers in slices and opens only one batch.
+It skips segments without a record that is new enough. Once the newest record before older ones was removed, the index
+says nothing about them, and the look-up scans up to a whole segment, as in Kafka.
 
 The state of producers and their transactions is in `producers.state`: it admits the batches of producers, and its
 writes are part of the log's. `prepare_end` adds the marker that ends a transaction.
@@ -62,7 +64,8 @@ from kshare_wire.record_batches import (
 )
 
 LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
-"""Bytes that a look-up by time scans; only headers with wrong timestamps make it exceed two index intervals."""
+"""Bytes of batches that a look-up by time opens in vain; their headers have a timestamp that none of their records has.
+"""
 LOOKUP_SLICE_BYTES = 1024 * 1024
 """Bytes that a look-up by time reads before it yields to the event loop."""
 
@@ -384,16 +387,16 @@ class PartitionLog:
         """See TopicLog. KafkaError CORRUPT_MESSAGE where a batch cannot be opened or its header is wrong."""
         if timestamp_ms > self._max_timestamp_ms:
             return None
-        scanned_bytes = 0
+        contradicting_bytes = 0
         start_offset = self._positions.start_offset
         position = max(self._stored.indexed_offset_before(timestamp_ms), start_offset)
-        async for batch, header in self._scan(position, self._next_offset):
-            if header.max_timestamp_ms >= timestamp_ms:
-                found = await self.reader.first_record(batch, header, timestamp_ms, start_offset)
-                if found is not None:
-                    return found
-            scanned_bytes += len(batch.data)
-            if scanned_bytes > LOOKUP_LIMIT_BYTES:
+        async for batch, header in self._scan_newer(timestamp_ms, position):
+            found = await self.reader.first_record(batch, header, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+            if batch.base_offset >= start_offset:  # else the header's timestamp may be of a deleted record
+                contradicting_bytes += len(batch.data)
+            if contradicting_bytes > LOOKUP_LIMIT_BYTES:
                 text = f"batches before offset {batch.last_offset + 1} have timestamps that contradict their headers"
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return None
@@ -410,6 +413,14 @@ class PartitionLog:
             ):
                 best = found
         return best
+
+    async def _scan_newer(self, timestamp_ms: int, position: int) -> AsyncIterator[tuple[StoredBatch, BatchHeader]]:
+        """The batches from `position` on whose headers say that they have a record at `timestamp_ms` or newer."""
+        newer = [segment for segment in self.segments if segment.largest_timestamp_ms >= timestamp_ms]
+        for segment in newer:
+            async for batch, header in self._scan(max(position, segment.base_offset), segment.end_offset):
+                if header.max_timestamp_ms >= timestamp_ms:
+                    yield batch, header
 
     async def _scan(self, position: int, end_offset: int) -> AsyncIterator[tuple[StoredBatch, BatchHeader]]:
         """Stored batches and their headers; yields to the event loop after each slice of LOOKUP_SLICE_BYTES.
