@@ -43,9 +43,10 @@ async def fetch(
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
     leader_epoch: int = -1,
+    waiter: str = "",
 ) -> tuple[leader_pb2.FetchResponse, list[list[OpenedRecord]]]:
     """The answer, and the records of each partition; `wanted` are state partitions and offsets."""
-    request = leader_pb2.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+    request = leader_pb2.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, waiter=waiter)
     for state_partition, offset in wanted:
         request.partitions.add(
             topic_id=STATE_TOPIC_ID,
@@ -141,6 +142,29 @@ def test_a_fetch_at_the_end_waits_for_the_next_write_of_its_state_partitions() -
         answer, (records,) = await fetch(peers.one, (0, end_offset + 1), max_wait_ms=2_000)
         assert (records, answer.partitions[0].error_code) == ([], 0)
         assert 2 <= loop.time() - began < 3
+
+    run_peers(test)
+
+
+def test_a_later_fetch_of_the_same_waiter_ends_the_wait() -> None:
+    async def test(peers: Peers) -> None:
+        _, end_offset, _ = await listed(peers.one, 0, -1)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        wanted = (0, end_offset)
+        waiting = [
+            loop.create_task(fetch(peers.one, wanted, max_wait_ms=30_000, waiter=waiter)) for waiter in ("a", "b", "")
+        ]
+        await asyncio.sleep(1)
+        answer, _ = await fetch(peers.one, max_wait_ms=30_000, min_bytes=0, waiter="a")
+        assert not answer.partitions
+        ended, _ = await waiting[0]
+        assert not ended.partitions
+        assert loop.time() - began < 3
+        assert not waiting[1].done() and not waiting[2].done()
+        assert await peers.one.write(FIRST[0], start_offset=500) == [0]
+        for _, (records,) in await asyncio.gather(*waiting[1:]):
+            assert start_offsets(records) == {FIRST[0]: 500}
 
     run_peers(test)
 

@@ -28,6 +28,7 @@ from kshare_gateway.quotas.throttling import Throttling
 from kshare_gateway.records.awaited_batches import AwaitedBatches
 from kshare_gateway.records.batch_cache import BatchCache
 from kshare_gateway.records.reassignment import ReassignedPartitions
+from kshare_gateway.records.waiting_fetches import FetchPlace, WaitingFetches
 from kshare_gateway.security.audit import Audit
 from kshare_gateway.settings import GatewaySettings
 from kshare_gateway.share.sessions import ShareSessionKey, ShareSessionTable
@@ -73,6 +74,7 @@ class Gateway:
         self.reassignments = ReassignedPartitions(lambda: self.view)
         self.produce_order = ProduceOrder()
         self.awaited_batches = AwaitedBatches()
+        self.waiting_fetches = WaitingFetches(incarnation)
         self.lines = BoundedLog(log, lambda: loop_ms() / 1000, _call_later)
         """The log lines that clients can cause any number of."""
         self.slices = WorkSlices()
@@ -108,6 +110,18 @@ class Gateway:
         """The leader's response; CallFailed or a subclass without one."""
         channel = self.catalog.channel(address)
         return channel.call(method, request, payload, timeout_ms=CALL_TIMEOUT_MS + wait_ms)
+
+    async def end_waiting_fetches(self, connection_id: int) -> None:
+        """Ends the waits of a closed connection's Fetch; one that cannot be ended is over at its time."""
+        request = leader_pb2.FetchRequest(waiter=self.waiting_fetches.waiter(connection_id))
+
+        async def end(place: FetchPlace) -> None:
+            try:
+                await self.call_leader(place.address, place.method, request)
+            except CallFailed as failure:
+                self.call_failed(place.method.name, place.address, failure)
+
+        await asyncio.gather(*map(end, self.waiting_fetches.places(connection_id)))
 
     def call_failed(self, api: str, place: str, failure: CallFailed) -> None:
         """Logs it. Clients choose the time-out of some calls, so they cause any number of these."""

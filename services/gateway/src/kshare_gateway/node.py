@@ -344,6 +344,9 @@ class GatewayNode:
         del self._connections[connection.connection_id]
         self._connections_per_ip.closed(connection.client_host[1:])
         self._release_sessions(connection.connection_id)
+        if self._gateway.waiting_fetches.places(connection.connection_id):
+            work = self._gateway.end_waiting_fetches(connection.connection_id)
+            self._gateway.spawn(work, "end of waiting fetches")
 
     def _release_sessions(self, connection_id: int) -> None:
         for session in self._gateway.sessions.connection_lost(connection_id):

@@ -129,7 +129,7 @@ def test_too_many_partitions_are_refused() -> None:
     run(test())
 
 
-def fetch_request(*offsets: tuple[TopicPartition, int], **options: int) -> leader_pb2.FetchRequest:
+def fetch_request(*offsets: tuple[TopicPartition, int], waiter: str = "", **options: int) -> leader_pb2.FetchRequest:
     epoch = options.pop("epoch", -1)
     partition_max_bytes = options.pop("partition_max_bytes", 1 << 20)
     fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **options}
@@ -144,6 +144,7 @@ def fetch_request(*offsets: tuple[TopicPartition, int], **options: int) -> leade
             )
             for key, offset in offsets
         ],
+        waiter=waiter,
         **fields,
     )
 
@@ -305,6 +306,46 @@ def test_waiting_fetches_leave_nothing_behind_and_have_a_limit(monkeypatch: pyte
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("waiters", "waits"),
+    [
+        (["a", "a"], [False, True]),
+        (["a", "b"], [True, True]),
+        (["a", "b", "a"], [False, True, True]),
+        (["", ""], [True, True]),
+    ],
+)
+def test_a_later_fetch_of_the_same_waiter_ends_the_wait(waiters: list[str], waits: list[bool]) -> None:
+    async def test() -> None:
+        logs = await filled_logs()
+        handler = FetchHandler(logs)
+        fetches = []
+        for waiter in waiters:
+            request = fetch_request((KEY, 6), max_wait_ms=60_000, waiter=waiter)
+            fetches.append(asyncio.ensure_future(handler(request, NOWHERE)))
+            await turns()
+        assert [not fetching.done() for fetching in fetches] == waits
+        await produce(logs, (KEY, BATCH))
+        answers = await asyncio.wait_for(asyncio.gather(*fetches), 5)
+        assert [len(b"".join(payload)) for _, payload in answers] == [len(BATCH) * waited for waited in waits]
+        assert not handler._waits
+
+    run(test())
+
+
+@pytest.mark.parametrize("asked", [((KEY, 0),), ()], ids=["with records", "no partition"])
+def test_a_fetch_that_does_not_wait_ends_the_wait_of_the_one_before(asked: tuple[tuple[TopicPartition, int]]) -> None:
+    async def test() -> None:
+        handler = FetchHandler(await filled_logs())
+        waiting = asyncio.ensure_future(handler(fetch_request((KEY, 6), max_wait_ms=60_000, waiter="a"), NOWHERE))
+        await turns()
+        await handler(fetch_request(*asked, waiter="a"), NOWHERE)
+        _, payload = await asyncio.wait_for(waiting, 5)
+        assert not payload and not handler._waits
+
+    run(test())
+
+
 def list_request(timestamp: int, key: TopicPartition = KEY, epoch: int = -1) -> leader_pb2.ListOffsetsRequest:
     return leader_pb2.ListOffsetsRequest(
         partitions=[
@@ -400,6 +441,21 @@ def test_a_fetch_of_many_partitions_is_read_in_slices() -> None:
         response, _ = await fetching
         assert [answer.partition for answer in response.partitions] == list(range(MANY))
         assert {answer.error_code for answer in response.partitions} == {ErrorCode.NONE}
+
+    run(test())
+
+
+def test_a_fetch_that_is_still_read_when_a_later_one_comes_does_not_wait() -> None:
+    async def test() -> None:
+        logs = open_logs(MemoryDisk().open_store("leader"), topic(leaders=(1,) * MANY))
+        handler = FetchHandler(logs)
+        request = of_many_partitions(60_000)
+        request.waiter = "a"
+        fetching = asyncio.ensure_future(handler(request, NOWHERE))
+        await asyncio.sleep(0)
+        await handler(fetch_request(waiter="a"), NOWHERE)
+        assert not fetching.done()
+        await asyncio.wait_for(fetching, 10)
 
     run(test())
 

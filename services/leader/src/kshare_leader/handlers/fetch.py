@@ -16,7 +16,7 @@ slice.
 
 While it waits, a fetch holds only a listener on each log. It wakes only when enough became readable for `min_bytes`, so
 many small appends do not cause many reads. Appends of an open transaction do not wake read-committed fetches; its end
-does.
+does. A later fetch of the same client connection ends the wait (`kshare_rpc.fetch_waits`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kshare_core.work_slices import ElementCount, WorkSlices
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer, log_at_epoch
 from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import AbortedTransaction, ServedLog, ServedLogs, StoredBatch
+from kshare_rpc.fetch_waits import FetchWait, FetchWaits
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.network import Payload
@@ -78,24 +79,33 @@ class FetchHandler:
         self._logs = logs
         self._metrics = metrics or LeaderMetrics()
         self._waiting = 0
+        self._waits = FetchWaits()
         self._slices = WorkSlices()
 
     @answers(FETCH)
     async def __call__(
         self, request: leader_pb2.FetchRequest, payload: memoryview
     ) -> tuple[leader_pb2.FetchResponse, Payload]:
-        reading = await self._read_all(request)
-        if not self._is_complete(request, reading) and self._waiting < WAITING_LIMIT:
-            self._waiting += 1
-            try:
-                reading = await self._wait(request, reading)
-            finally:
-                self._waiting -= 1
+        wait = self._waits.begin(request.waiter)
+        try:
+            reading = await self._read_or_wait(request, wait)
+        finally:
+            self._waits.finish(request.waiter, wait)
         for topic_id, records, size_bytes in reading.sent:
             counts = self._metrics.of_topic(topic_id)
             counts.fetch_records_out += records
             counts.fetch_bytes_out += size_bytes
         return reading.response, reading.payload
+
+    async def _read_or_wait(self, request: leader_pb2.FetchRequest, wait: FetchWait) -> _Reading:
+        reading = await self._read_all(request)
+        if self._is_complete(request, reading) or wait.is_over or self._waiting >= WAITING_LIMIT:
+            return reading
+        self._waiting += 1
+        try:
+            return await self._wait(request, reading, wait)
+        finally:
+            self._waiting -= 1
 
     def _is_complete(self, request: leader_pb2.FetchRequest, reading: _Reading) -> bool:
         return (
@@ -106,7 +116,7 @@ class FetchHandler:
             or not request.partitions
         )
 
-    async def _wait(self, request: leader_pb2.FetchRequest, reading: _Reading) -> _Reading:
+    async def _wait(self, request: leader_pb2.FetchRequest, reading: _Reading, wait: FetchWait) -> _Reading:
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
         is_late = False
@@ -120,6 +130,7 @@ class FetchHandler:
             if reading.is_worth_another(request.min_bytes):
                 wake.set()
 
+        wait.wake = wake.set
         timer = loop.call_later(request.max_wait_ms / 1000, end)
         removals = [log.add_listener(changed, read_committed=reading.is_committed) for log in reading.logs]
         try:
@@ -127,6 +138,8 @@ class FetchHandler:
                 changed()  # since the log's slice was read
                 await wake.wait()
                 wake.clear()
+                if wait.is_over:
+                    return _Reading(reading.is_committed)
                 reading = await self._read_all(request)
                 if is_late or self._is_complete(request, reading):
                     return reading

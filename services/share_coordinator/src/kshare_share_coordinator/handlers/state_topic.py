@@ -2,7 +2,8 @@
 
 Only durable records can be read, and only while this node answers for the state partition. Otherwise the answer is
 NOT_LEADER_OR_FOLLOWER, which clients retry. Earliest is always offset 0, as in a compacted topic: a consumer at an
-offset without a record continues at the next one. A fetch waits until its state partitions have enough bytes.
+offset without a record continues at the next one. A fetch waits until its state partitions have enough bytes, or until
+a later fetch of the same client connection comes (`kshare_rpc.fetch_waits`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 
 from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import ErrorCode, StorageFailure
+from kshare_rpc.fetch_waits import FetchWait, FetchWaits
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH_STATE_TOPIC, LIST_STATE_TOPIC_OFFSETS
 from kshare_rpc.serving import answers
@@ -50,6 +52,7 @@ class StateTopicService:
         self._delete_retention_ms = delete_retention_ms
         self._prune_interval_ms = prune_interval_ms
         self._waiting: dict[asyncio.Event, Sequence[str]] = {}
+        self._waits = FetchWaits()
         self._pruner: asyncio.Task[None] | None = None
         index.on_written = self._wake
 
@@ -71,13 +74,23 @@ class StateTopicService:
         if len(request.partitions) > PARTITIONS_PER_REQUEST_LIMIT:
             refused = [_refused(asked, ErrorCode.INVALID_REQUEST) for asked in request.partitions]
             return leader_pb2.FetchResponse(partitions=refused), []
+        wait = self._waits.begin(request.waiter)
+        try:
+            return await self._read_or_wait(request, wait)
+        finally:
+            self._waits.finish(request.waiter, wait)
+
+    async def _read_or_wait(
+        self, request: leader_pb2.FetchRequest, wait: FetchWait
+    ) -> tuple[leader_pb2.FetchResponse, list[bytes]]:
         families = list(dict.fromkeys(family_of(asked.partition) for asked in request.partitions))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(0, request.max_wait_ms), MAXIMUM_WAIT_MS) / 1000
         written = asyncio.Event()
         self._waiting[written] = families
+        wait.wake = written.set
         try:
-            while True:
+            while not wait.is_over:
                 written.clear()
                 answer, records = await self._read(request)
                 is_refused = any(found.error_code for found in answer.partitions)
@@ -88,6 +101,7 @@ class StateTopicService:
                     await asyncio.wait_for(written.wait(), remaining)
                 except TimeoutError:
                     deadline = loop.time()
+            return leader_pb2.FetchResponse(), []
         finally:
             del self._waiting[written]
 

@@ -5,8 +5,9 @@ Records of `__share_group_state` come from the share coordinators in the same wa
 Topics are given by name up to version 12, by id from 13 on. Responses never have a fetch session (session id 0), so
 every request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the
 request waits there. With several, all are first asked without waiting; if they return too little, all are asked to
-wait, until the first one has records. Fetching has no effect, so later responses of the others are dropped. Replicas
-cannot fetch. A leader that does not answer is NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment
+wait, until the first one has records. The waits of the others end with the connection's next Fetch, or with the
+connection (`records.waiting_fetches`). Fetching has no effect, so what they answer is dropped. Replicas cannot fetch. A
+leader that does not answer is NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment
 (`records.reassignment`). A request may name many thousands of partitions, so all loops over them work in slices.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -22,6 +24,7 @@ from kshare_gateway.catalog.internal_topics import RecordSource, record_source, 
 from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
 from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.records.reassignment import ReassignmentWait
+from kshare_gateway.records.waiting_fetches import FetchPlace
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access, check_cluster, topic_name_of_id
 from kshare_gateway.served_apis import ResponseSize, serve
@@ -234,6 +237,9 @@ async def _fetch_at(
     room: _Room,
     wait_ms: int,
 ) -> _Bodies:
+    gateway, connection_id = context.gateway, context.connection_id
+    if not context.is_wanted():
+        wait_ms = 0
     asked = leader_pb2.FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=min(request.min_bytes, room.max_bytes),
@@ -241,11 +247,14 @@ async def _fetch_at(
         isolation_level=request.isolation_level,
         partitions=wanted,
         longest_batch_bytes=room.longest_batch_bytes,
+        waiter=gateway.waiting_fetches.waiter(connection_id),
     )
+    place = FetchPlace(source.address, source.fetch)
     try:
-        answer, payload = await context.gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
+        with gateway.waiting_fetches.waiting(connection_id, place) if wait_ms else nullcontext():
+            answer, payload = await gateway.call_leader(source.address, source.fetch, asked, wait_ms=wait_ms)
     except CallFailed as failure:
-        context.gateway.call_failed(source.fetch.name, source.address, failure)
+        gateway.call_failed(source.fetch.name, source.address, failure)
         return {
             TopicPartition(entry.topic_id, entry.partition): _refusal(entry.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             for entry in wanted

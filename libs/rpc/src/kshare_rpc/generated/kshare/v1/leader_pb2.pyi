@@ -223,6 +223,7 @@ class FetchRequest(_message.Message):
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     LONGEST_BATCH_BYTES_FIELD_NUMBER: _builtins.int
+    WAITER_FIELD_NUMBER: _builtins.int
     max_wait_ms: _builtins.int
     min_bytes: _builtins.int
     max_bytes: _builtins.int
@@ -231,6 +232,11 @@ class FetchRequest(_message.Message):
     longest_batch_bytes: _builtins.int
     """The first batch, too, may not be longer; where it is, there are no records and least_bytes says how long it is.
     0: the first batch may have any length.
+    """
+    waiter: _builtins.str
+    """The client connection that the call is for. It ends the wait of an earlier call with the same name, of which no one
+    reads the answer any more; a call without partitions does nothing else. Empty: gateways before this field, and calls
+    that never wait.
     """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchRequest.Partition]: ...
@@ -243,10 +249,11 @@ class FetchRequest(_message.Message):
         isolation_level: _builtins.int = ...,
         partitions: _abc.Iterable[Global___FetchRequest.Partition] | None = ...,
         longest_batch_bytes: _builtins.int = ...,
+        waiter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["isolation_level", b"isolation_level", "longest_batch_bytes", b"longest_batch_bytes", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["isolation_level", b"isolation_level", "longest_batch_bytes", b"longest_batch_bytes", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "waiter", b"waiter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
