@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
+from kshare_core.internal_topics import CONSUMER_OFFSETS_TOPIC_ID
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
@@ -47,12 +51,23 @@ def leaders_of(harness: GatewayHarness) -> tuple[Leader, Leader]:
     return leaders
 
 
+def mixed(*partitions: tuple[int, int]) -> dict[str, Any]:
+    """Partitions of "mixed" and the offsets to fetch from."""
+    return {
+        "topic_id": OTHER_TOPIC_ID,
+        "partitions": [
+            {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1_000}
+            for partition, offset in partitions
+        ],
+    }
+
+
 def fetch(client: GatewayClient, *offsets: int, max_wait_ms: int = 60_000) -> asyncio.Future[Any]:
     """A Fetch of the first partitions of "mixed"."""
-    partitions = [
-        {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1_000}
-        for partition, offset in enumerate(offsets)
-    ]
+    return fetch_topics(client, [mixed(*enumerate(offsets))], max_wait_ms)
+
+
+def fetch_topics(client: GatewayClient, topics: list[dict[str, Any]], max_wait_ms: int = 60_000) -> asyncio.Future[Any]:
     return client.send(
         ApiKey.FETCH,
         13,
@@ -60,7 +75,7 @@ def fetch(client: GatewayClient, *offsets: int, max_wait_ms: int = 60_000) -> as
         min_bytes=1,
         max_bytes=1_000_000,
         session_epoch=-1,
-        topics=[{"topic_id": OTHER_TOPIC_ID, "partitions": partitions}],
+        topics=topics,
     )
 
 
@@ -148,5 +163,55 @@ def test_a_connection_that_closes_before_its_fetch_waits_does_not_wait() -> None
         may_answer.set()
         await harness.settle()
         assert [leader.waiting for leader in leaders] == [0, 0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["one leader", "two leaders"])
+def test_partitions_that_the_gateway_refuses_do_not_end_the_wait_of_others(partitions: tuple[int, ...]) -> None:
+    """As in Kafka (KafkaApis.handleFetchRequest), which reads and waits for the others alone."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        idle, _ = leaders_of(harness)
+        unknown = [{"topic_id": bytes(15) + b"x", "partitions": [{"partition": 0}]}]
+        refused = [{"topic_id": CONSUMER_OFFSETS_TOPIC_ID, "partitions": [{"partition": 0}]}]
+        topics = [*unknown, *refused, mixed(*[(partition, 0) for partition in (*partitions, 9)])]
+        fetched = fetch_topics(harness.client(), topics)
+        await harness.settle()
+        assert not fetched.done()
+        await idle.append(0)
+        answer = await asyncio.wait_for(fetched, 5)
+        codes = [[int(part.error_code) for part in topic.partitions] for topic in answer.responses]
+        assert codes == [
+            [ErrorCode.UNKNOWN_TOPIC_ID],
+            [ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+            [*[ErrorCode.NONE] * len(partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_partition_without_a_leader_ends_the_wait(is_alone: bool) -> None:
+    """As in Kafka, whose ReplicaManager cannot read it."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        leaders_of(harness)
+        del harness.catalog.leaders[2]
+        harness.catalog.change()
+        await harness.settle()
+        topics = [mixed((1, 0)) if is_alone else mixed((0, 0), (1, 0))]
+        answer = await asyncio.wait_for(fetch_topics(harness.client(), topics), 5)
+        assert int(answer.responses[0].partitions[-1].error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario)
+
+
+def test_a_fetch_of_refused_partitions_alone_is_answered_at_once() -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        topics = [{"topic_id": bytes(15) + b"x", "partitions": [{"partition": 0}]}, mixed((9, 0))]
+        answer = await asyncio.wait_for(fetch_topics(harness.client(), topics), 5)
+        codes = [int(topic.partitions[0].error_code) for topic in answer.responses]
+        assert codes == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
     run(scenario)

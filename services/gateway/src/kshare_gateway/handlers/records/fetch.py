@@ -6,9 +6,12 @@ Topics are given by name up to version 12, by id from 13 on. Responses never hav
 every request names its partitions in full; a request of a session is FETCH_SESSION_ID_NOT_FOUND. With one leader the
 request waits there. With several, all are first asked without waiting; if they return too little, all are asked to
 wait, until the first one has records. The waits of the others end with the connection's next Fetch, or with the
-connection (`records.waiting_fetches`). Fetching has no effect, so what they answer is dropped. Replicas cannot fetch. A
-leader that does not answer is NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment
-(`records.reassignment`). A request may name many thousands of partitions, so all loops over them work in slices.
+connection (`records.waiting_fetches`). Fetching has no effect, so what they answer is dropped.
+
+As in Kafka, an error of a leader ends the wait, and so does a partition that has no leader. A partition that is unknown
+or that the client may not read does not. Replicas cannot fetch. A leader that does not answer is
+NOT_LEADER_OR_FOLLOWER. Requests wait for partitions in a reassignment (`records.reassignment`). A request may name many
+thousands of partitions, so all loops over them work in slices.
 """
 
 from __future__ import annotations
@@ -81,15 +84,17 @@ async def _ask(
         asked_for[key] = asked
         wanted[key] = _wanted(key, partition)
     await patience.until_served(wanted)
+    may_wait = True
     for key, entry in wanted.items():
         if count.add():
             await count.next_slice()
         source, code = record_source(context.gateway, key)
         if source is None:
             results[(asked_for[key], key.partition)] = _refusal(key.partition, code)
+            may_wait = may_wait and code != ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
             by_source.setdefault(source, []).append(entry)
-    found = await _fetch(context, by_source, request, may_wait=not results)
+    found = await _fetch(context, by_source, request, may_wait=may_wait)
     for key, body in found.items():
         if count.add():
             await count.next_slice()
