@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kshare_core.errors import KafkaError
@@ -71,6 +73,19 @@ def test_the_newest_value_of_each_key_stays_where_it_was(compression: int) -> No
     log.restart()
     assert content(log) == [[(2, A, b"2")], [(6, B, b"2")], [(7, C, b"4")]]
     assert log.log.first_dirty_offset == 8
+
+
+def test_a_look_up_by_time_finds_the_first_record_that_stayed_in_a_batch_with_append_times() -> None:
+    log = compacted(log_append_time=True)
+    put(log, (A, b"1"), (A, b"2"), (B, b"1"), (C, b"1"), (B, b"2"))
+    appended_ms = log.now_ms
+    roll(log)
+    log.compact()
+    assert content(log) == [[(1, A, b"2"), (3, C, b"1"), (4, B, b"2")]]
+    for start_offset, expected in ((0, 1), (1, 1), (2, 3), (4, 4)):
+        log.move_start(start_offset)
+        assert asyncio.run(log.log.offset_for_timestamp(appended_ms - 1)) == (appended_ms, expected)
+        assert asyncio.run(log.log.offset_for_timestamp(appended_ms)) == (appended_ms, expected)
 
 
 def test_the_active_segment_and_young_segments_stay() -> None:

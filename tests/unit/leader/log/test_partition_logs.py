@@ -207,6 +207,34 @@ def test_log_append_time_replaces_the_producers_time() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("tail_bytes", [0, 1 << 20], ids=["disk", "memory"])
+def test_a_duplicate_is_answered_with_the_append_time_of_the_stored_batch(tail_bytes: int) -> None:
+    """As in Kafka (UnifiedLog.append)."""
+
+    async def test() -> None:
+        clock = StillClock(5_000_000)
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        tails = TailCache(partition_limit_bytes=tail_bytes)
+        logs = open_logs(store(), topic(configs=configs), clock=clock, tails=tails)
+
+        async def append(*sequences: int) -> list[tuple[int, int]]:
+            """Batches of one turn: their offsets and times."""
+            batches = [build_batch(producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in sequences]
+            found = await asyncio.gather(*[logs.append(KEY, memoryview(batch)) for batch in batches])
+            return [(result.base_offset, result.log_append_time_ms) for result in found]
+
+        assert await append(0) == [(0, 5_000_000)]
+        clock.value_ms += 10
+        assert await append(1) == [(1, 5_000_010)]
+        clock.value_ms += 10
+        assert await append(0, 1, 2, 2) == [(0, 5_000_000), (1, 5_000_010), (2, 5_000_020), (2, 5_000_020)]
+        clock.value_ms += 10
+        logs.move_starts([(logs.lookup(KEY), 1)])
+        assert await append(0, 1) == [(0, 5_000_030), (1, 5_000_010)], "the time of a deleted batch is not known"
+
+    run(test())
+
+
 def test_batches_carry_the_epoch_they_were_written_in() -> None:
     async def test() -> None:
         logs = open_logs(store())

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -268,8 +269,8 @@ class PartitionLog:
     ) -> Appended:
         """Adds a validated batch to `pending`; KafkaError where it must not be appended.
 
-        A duplicate of one of the producer's last batches is answered with the offset of the stored batch. Transactional
-        batches need `transactional`.
+        A duplicate of one of the producer's last batches is answered with the offset and time of the stored batch.
+        Transactional batches need `transactional`.
         """
         records, header, newest_ms = batch
         settings = self.settings
@@ -283,6 +284,8 @@ class PartitionLog:
                 header, pending, transactional, appended_bytes=self.appended_bytes, now_ms=now_ms
             )
             if duplicate is not None:
+                if settings.log_append_time:
+                    log_append_time_ms = self._append_time_ms(duplicate, pending, now_ms)
                 return Appended(duplicate, log_append_time_ms, self.log_start_offset)
         elif is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch must have a producer id")
@@ -298,6 +301,16 @@ class PartitionLog:
         stored = StoredBatch(base_offset, last_offset, data, False, is_transactional, header.producer_id)
         pending.add(stored, max_timestamp_ms)
         return Appended(base_offset, log_append_time_ms, self.log_start_offset)
+
+    def _append_time_ms(self, base_offset: int, pending: PendingAppends, now_ms: int) -> int:
+        """The time of a batch of the log or of `pending`; `now_ms` where the batch was removed or cannot be read."""
+        batches = [batch for batch in pending.batches if batch.base_offset == base_offset]
+        if base_offset < self._next_offset:
+            with suppress(StorageFailure):
+                batches = self.read(base_offset, 1)
+        if not batches or batches[0].base_offset != base_offset:
+            return now_ms
+        return read_header(batches[0].data).max_timestamp_ms
 
     def prepare_end(self, end: EndTransaction, now_ms: int, pending: PendingAppends) -> None:
         """Adds the marker that ends a producer's transaction to `pending`, unless the log already has that outcome.

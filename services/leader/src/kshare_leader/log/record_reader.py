@@ -14,6 +14,7 @@ from kshare_wire.record_batches import BatchHeader, read_header
 from kshare_wire.record_walks import OpenedBatch, first_record_at, newest_timestamp, open_batch, unreadable
 
 DEFAULT_INLINE_BYTES = 1024 * 1024
+LOWEST_TIMESTAMP = -(1 << 63)
 Result = TypeVar("Result")
 
 
@@ -34,11 +35,18 @@ class RecordReader:
     async def first_record(
         self, batch: StoredBatch, header: BatchHeader, timestamp_ms: int, first_offset: int = 0
     ) -> TimestampOffset | None:
-        """The batch's first record from `first_offset` on at `timestamp_ms` or newer; KafkaError CORRUPT_MESSAGE."""
-        if header.is_log_append_time:
+        """The batch's first record from `first_offset` on at `timestamp_ms` or newer; KafkaError CORRUPT_MESSAGE.
+
+        Records with LogAppendTime all have the header's timestamp, which must not be older.
+        """
+        is_log_append_time = header.is_log_append_time
+        if is_log_append_time and header.record_count > header.last_offset_delta:  # compaction removed none
             return TimestampOffset(header.max_timestamp_ms, max(batch.base_offset, first_offset))
-        found = await self._read(batch, lambda opened: first_record_at(opened, timestamp_ms, first_offset))
-        return None if found is None else TimestampOffset(found[1], found[0])
+        own_timestamp_ms = LOWEST_TIMESTAMP if is_log_append_time else timestamp_ms
+        found = await self._read(batch, lambda opened: first_record_at(opened, own_timestamp_ms, first_offset))
+        if found is None:
+            return None
+        return TimestampOffset(header.max_timestamp_ms if is_log_append_time else found[1], found[0])
 
     async def newest_timestamp(self, batch: StoredBatch, first_offset: int) -> int:
         """The newest timestamp of the records from `first_offset` on; -1 where none has one."""
