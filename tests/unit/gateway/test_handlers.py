@@ -48,6 +48,37 @@ def test_api_versions(version: int) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("name", "software_version", "is_valid"),
+    [
+        ("librdkafka", "2.6.1", True),
+        ("a", "1", True),
+        ("Apache-Kafka.java", "4.3.1-rc0", True),
+        ("", "1", False),
+        ("a", "", False),
+        ("two words", "1", False),
+        ("-a", "1", False),
+        ("a", "1.", False),
+        ("a\n", "1", False),
+        ("\u00e4", "1", False),
+        ("a", "\u0661", False),
+    ],
+)
+def test_software_names_are_those_that_kafka_allows(name: str, software_version: str, is_valid: bool) -> None:
+    """ApiVersionsRequest.isValid; the client may ask again."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        client = harness.client()
+        software = {"client_software_name": name, "client_software_version": software_version}
+        for version in (3, 4):
+            answer = await client.ask(ApiKey.API_VERSIONS, version, **software)
+            assert int(answer.error_code) == (ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST)
+            assert bool(answer.api_keys) == is_valid
+        assert int((await client.ask(ApiKey.API_VERSIONS, 2)).error_code) == ErrorCode.NONE
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", versions_of(ApiKey.METADATA))
 def test_metadata_of_all_topics(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:

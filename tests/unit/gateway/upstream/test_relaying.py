@@ -502,6 +502,8 @@ def test_api_versions_announces_what_the_cluster_and_kshare_have() -> None:
         levels = {each.name: each.max_version_level for each in answer.finalized_features}
         assert levels == {"metadata.version": 21, "transaction.version": 1, "share.version": 2}
         assert answer.finalized_features_epoch == 9
+        refused = await harness.client().ask(ApiKey.API_VERSIONS, 4, client_software_name="two words")
+        assert (int(refused.error_code), refused.api_keys) == (ErrorCode.INVALID_REQUEST, ())
 
     run(scenario)
 

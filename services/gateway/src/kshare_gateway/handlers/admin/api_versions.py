@@ -1,8 +1,8 @@
 """ApiVersions (key 18), versions 0 to 4: what this gateway serves, as the handlers registered it.
 
 Version 5 and unknown ones are answered in version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself
-(KIP-511), so that the client can ask again; the connection does that. Features: see `FEATURES`. The client's software
-name and version are not checked.
+(KIP-511), so that the client can ask again; the connection does that. Features: see `FEATURES`. From version 3 on, a
+software name or version that KIP-511 does not allow is INVALID_REQUEST (ApiVersionsRequest.isValid).
 
 Produce is announced from version 0 on, as by Kafka: librdkafka before 2.11 takes a least version of 3 for a broker that
 knows no compression (KAFKA-18659). Versions below the registered ones close the connection, there and here.
@@ -11,6 +11,7 @@ knows no compression (KAFKA-18659). Versions below the registered ones close the
 from __future__ import annotations
 
 import functools
+import re
 
 from kshare_core.errors import ErrorCode
 from kshare_gateway.request_context import RequestContext
@@ -26,6 +27,8 @@ from kshare_wire.generated.responses.api_versions import (
     SupportedFeatureKey,
 )
 
+FIRST_VERSION_WITH_SOFTWARE = 3
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _ANNOUNCED_MINIMUMS = {ApiKey.PRODUCE: 0}
 
 
@@ -64,7 +67,19 @@ def _body(least_feature_level: int) -> ApiVersionsResponse:
     )
 
 
+def refusal(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse | None:
+    """The answer to a client whose software name or version is not allowed; it has no APIs."""
+    if context.version < FIRST_VERSION_WITH_SOFTWARE:
+        return None
+    if _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version):
+        return None
+    return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+
 def answer_now(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    refused = refusal(context, request)
+    if refused is not None:
+        return refused
     # Clients before version 4 cannot parse a feature whose least version is 0 (KAFKA-17011), so they are told 1.
     return _body(0 if context.version >= 4 else 1)
 

@@ -6,6 +6,7 @@ transactions of level 2 need versions of Produce that are not relayed (`routes.L
 
 from __future__ import annotations
 
+from kshare_gateway.handlers.admin.api_versions import refusal
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access
 from kshare_gateway.served_apis import served_api
@@ -25,6 +26,9 @@ FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
 def answer_now(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    refused = refusal(context, request)
+    if refused is not None:
+        return refused
     front = context.cluster.front
     theirs = front.brokers.features
     least = 0 if context.version >= FIRST_VERSION_WITH_LEVEL_0 else 1
