@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.log.producers.entries import (
     BATCHES_KEPT,
+    EVICTED_AFTER_MS,
     MAX_SEQUENCE,
     ProducerEntry,
     ProducerTable,
@@ -21,7 +22,6 @@ from kshare_leader.log.producers.entries import (
     sequence_after,
     sequence_before,
 )
-from kshare_leader.log.producers.verifications import MAKES_ROOM_AFTER_MS
 from kshare_wire.record_batches import BatchHeader
 
 
@@ -127,11 +127,43 @@ def test_expiry_takes_the_silent_ones_only() -> None:
     assert list(table.expired(1200, 1000)) == [2]
 
 
-def test_the_longest_silent_producer_makes_room_once_it_is_old_enough() -> None:
+def evicted(table: ProducerTable, changed: dict[int, ProducerEntry | None], now_ms: int) -> int | None:
+    """The producer that a new one evicts, as the first of its turn."""
+    return table.make_room(added_count=0, changed=changed, idle=table.idle(), now_ms=now_ms)
+
+
+def test_a_full_table_evicts_the_longest_silent_producer_after_two_minutes() -> None:
     table = ProducerTable([(1, ProducerEntry(0, 0, ())), (2, ProducerEntry(0, 5, ()))], limit=2)
-    assert ProducerTable([], limit=1).make_room(added_count=0, changed={}, now_ms=0) is None
-    assert table.make_room(added_count=0, changed={}, now_ms=MAKES_ROOM_AFTER_MS) == 1
-    assert table.make_room(added_count=0, changed={1: None}, now_ms=MAKES_ROOM_AFTER_MS + 5) == 2
-    with pytest.raises(KafkaError) as caught:
-        table.make_room(added_count=0, changed={}, now_ms=MAKES_ROOM_AFTER_MS - 1)
-    assert caught.value.code == ErrorCode.POLICY_VIOLATION
+    assert evicted(ProducerTable([], limit=1), {}, 0) is None
+    for now_ms in (120_000, 180_000):
+        assert evicted(table, {}, now_ms) == 1
+    assert evicted(table, {1: None}, 120_005) == 2
+    for gone, now_ms in (((), 119_999), ((1,), 120_004), ((1, 2), 180_000)):
+        with pytest.raises(KafkaError) as caught:
+            evicted(table, dict.fromkeys(gone), now_ms)
+        assert caught.value.code == ErrorCode.POLICY_VIOLATION
+    table.put(1, ProducerEntry(0, 10, ()))
+    assert evicted(table, {}, 180_000) == 2
+
+
+class CountedChanges(dict[int, ProducerEntry | None]):
+    """The pending changes of a turn, with a count of the look-ups."""
+
+    looked_up = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.looked_up += 1
+        return super().__contains__(key)
+
+
+def test_the_evictions_of_a_turn_look_at_each_producer_once() -> None:
+    open_at, count = 8, 500
+    in_transactions = [(number, ProducerEntry(0, 0, (), -1, open_at)) for number in range(count)]
+    silent = [(number, ProducerEntry(0, 0, ())) for number in range(count, 2 * count)]
+    table = ProducerTable([*in_transactions, *silent], limit=2 * count)
+    changed, idle = CountedChanges(), table.idle()
+    for number in range(count, 2 * count):
+        gone = table.make_room(added_count=0, changed=changed, idle=idle, now_ms=EVICTED_AFTER_MS)
+        assert gone == number
+        changed[number] = None
+    assert changed.looked_up == count

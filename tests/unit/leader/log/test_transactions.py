@@ -15,6 +15,7 @@ from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.entries import (
+    EVICTED_AFTER_MS,
     MAX_SEQUENCE,
     ProducerEntry,
     ProducerTable,
@@ -196,11 +197,17 @@ def test_entries_survive_the_disk(
 
 def test_a_producer_with_an_open_transaction_neither_expires_nor_makes_room() -> None:
     table = ProducerTable([(1, ProducerEntry(0, 0, (), -1, 8)), (2, ProducerEntry(0, 5, ()))], limit=2)
+    now_ms = EVICTED_AFTER_MS + 10
     assert list(table.expired(10_000, 1000)) == [2]
-    assert table.make_room(added_count=0, changed={}, now_ms=MAKES_ROOM_AFTER_MS + 5) == 2
+    assert table.make_room(added_count=0, changed={}, idle=table.idle(), now_ms=now_ms) == 2
+    table.put(2, ProducerEntry(0, 6, (), -1, 9))
+    assert list(table.expired(10_000, 1000)) == []
     with pytest.raises(KafkaError) as caught:
-        table.make_room(added_count=0, changed={2: None}, now_ms=MAKES_ROOM_AFTER_MS + 5)
+        table.make_room(added_count=0, changed={}, idle=table.idle(), now_ms=now_ms)
     assert caught.value.code == ErrorCode.POLICY_VIOLATION
+    table.put(1, ProducerEntry(0, 7, ()))
+    assert list(table.expired(10_000, 1000)) == [1]
+    assert table.make_room(added_count=0, changed={}, idle=table.idle(), now_ms=now_ms) == 1
 
 
 # what is being looked up

@@ -14,9 +14,9 @@ ProducerAppendInfo of Kafka 4.3:
 - sequences wrap from 2^31 - 1 to 0.
 
 A producer's entry is written in the same atomic batch as its record batches, so the state on disk is never behind the
-log. Entries expire after producer.id.expiration.ms without an append. The table has a limit, at which the least
-recently active producer is evicted if it was silent for MAKES_ROOM_AFTER_MS, which no retry of a producer takes. A
-producer with an open transaction neither expires nor is evicted.
+log. Entries expire after producer.id.expiration.ms without an append. The table has a limit, at which a new producer
+evicts the least recently active one if that was silent for EVICTED_AFTER_MS. A producer with an open transaction
+neither expires nor is evicted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_leader.log.producers.verifications import MAKES_ROOM_AFTER_MS, Verification
+from kshare_leader.log.producers.verifications import Verification
 from kshare_wire.record_batches import BatchHeader
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = (1 << 31) - 1
 PRODUCERS_LIMIT = 20_000
-"""Producers that one partition remembers; more get POLICY_VIOLATION."""
+"""Producers that one partition remembers; where none of them may be evicted, more get POLICY_VIOLATION."""
+EVICTED_AFTER_MS = 2 * 60 * 1000
+"""The default of the producer's delivery.timeout.ms: later than that after its last batch it sends no batch again."""
 
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -191,6 +193,8 @@ class ProducerTable:
 
     def __init__(self, entries: Iterable[tuple[int, ProducerEntry]], *, limit: int = PRODUCERS_LIMIT) -> None:
         self._entries = dict(sorted(entries, key=lambda item: (item[1].last_append_ms, item[0])))
+        self._idle = {key: None for key, entry in self._entries.items() if entry.transaction_first_offset == NO_OFFSET}
+        """The producers without an open transaction, in the same order."""
         self._limit = limit
 
     def __len__(self) -> int:
@@ -204,33 +208,50 @@ class ProducerTable:
         return self._entries.items()
 
     def put(self, producer_id: int, entry: ProducerEntry) -> None:
-        self._entries.pop(producer_id, None)
+        self.remove(producer_id)
         self._entries[producer_id] = entry
+        if entry.transaction_first_offset == NO_OFFSET:
+            self._idle[producer_id] = None
 
     def remove(self, producer_id: int) -> None:
         self._entries.pop(producer_id, None)
+        self._idle.pop(producer_id, None)
+
+    def idle(self) -> Iterator[int]:
+        """The producers without an open transaction, from the longest silent one on; ends with the table's change."""
+        return iter(self._idle)
 
     def expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Producers without an open transaction that last appended `expiration_ms` ago or earlier."""
-        for producer_id, entry in self._entries.items():
-            if now_ms - entry.last_append_ms < expiration_ms:
+        for producer_id in self._idle:
+            if now_ms - self._entries[producer_id].last_append_ms < expiration_ms:
                 return
-            if entry.transaction_first_offset == NO_OFFSET:
-                yield producer_id
+            yield producer_id
 
-    def make_room(self, *, added_count: int, changed: Mapping[int, ProducerEntry | None], now_ms: int) -> int | None:
+    def make_room(
+        self,
+        *,
+        added_count: int,
+        changed: Mapping[int, ProducerEntry | None],
+        idle: Iterator[int],
+        now_ms: int,
+    ) -> int | None:
         """The producer to evict for a new one; None where there is room.
 
-        `changed` are pending changes of entries (None: removed), by which the table grows by `added_count`. KafkaError
-        POLICY_VIOLATION where no producer may be evicted.
+        `changed` are pending changes of entries (None: removed), by which the table grows by `added_count`. `idle` is
+        the rest of the table's `idle()` in this turn: what one eviction passed over, the next ones need not look at.
+        KafkaError POLICY_VIOLATION where no producer may be evicted.
         """
         if len(self._entries) + added_count < self._limit:
             return None
-        for producer_id, entry in self._entries.items():
-            if producer_id in changed or entry.transaction_first_offset != NO_OFFSET:
+        for producer_id in idle:
+            if producer_id in changed:
                 continue
-            if now_ms - entry.last_append_ms < MAKES_ROOM_AFTER_MS:
+            if now_ms - self._entries[producer_id].last_append_ms < EVICTED_AFTER_MS:
                 break
             return producer_id
-        text = f"the partition has {self._limit} idempotent producers already, which is the limit"
+        text = (
+            f"the partition has {self._limit} idempotent producers, which is the limit; each has an open transaction "
+            f"or was active in the last {EVICTED_AFTER_MS // 1000} s"
+        )
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ class PendingAppends:
     """New entries; None: the producer was evicted for another one."""
     added_producers: int = 0
     """The number of entries that the producer table grows by."""
+    idle_producers: Iterator[int] | None = None
+    """The producers that may still be evicted in this turn; None before the first new producer."""
     index: dict[int, int] = field(default_factory=dict)
     """New entries of the index of timestamps: timestamp to the offset below which no record is newer."""
 

@@ -210,7 +210,14 @@ class ProducerState:
 
     def _make_room(self, pending: PendingAppends, now_ms: int) -> None:
         """Makes room for one more producer; KafkaError POLICY_VIOLATION where no producer may be evicted."""
-        gone = self._table.make_room(added_count=pending.added_producers, changed=pending.producers, now_ms=now_ms)
+        if pending.idle_producers is None:
+            pending.idle_producers = self._table.idle()
+        gone = self._table.make_room(
+            added_count=pending.added_producers,
+            changed=pending.producers,
+            idle=pending.idle_producers,
+            now_ms=now_ms,
+        )
         if gone is None:
             pending.added_producers += 1
         else:
