@@ -6,12 +6,13 @@ it. In the end the lost node comes back with its folder after all, and does no h
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from kshare.commands.partitions import describe_partitions
 from kshare.commands.state.coordinator_address import coordinator_address
@@ -37,6 +38,21 @@ def produce_everywhere(bootstrap: str, topic: str, name: str) -> list[str]:
     for partition, value in enumerate(values):
         produce(bootstrap, topic, [value], partition)
     return values
+
+
+def consumed(consumer: Consumer, count: int) -> list[str]:
+    """The values that an ordinary consumer reads next, sorted; committed."""
+    values: list[str] = []
+
+    def has_read() -> bool:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            values.append((message.value() or b"").decode())
+        return len(values) >= count
+
+    wait_for(has_read, f"{count} records are consumed", TIMEOUT_S)
+    consumer.commit(asynchronous=False)
+    return sorted(values)
 
 
 def owners(folder: Path) -> dict[int, int]:
@@ -95,15 +111,17 @@ def test_partitions_of_a_lost_leader_begin_with_empty_logs(tmp_path: Path) -> No
     with KshareCluster(tmp_path, {**LEASE, "kshare.leaders": "2"}) as cluster:
         topic = new_topic(cluster.bootstrap, PARTITIONS)
         first = produce_everywhere(cluster.bootstrap, topic, "first")
-        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "committer"})
-        consumer.commit(offsets=[TopicPartition(topic, number, 1) for number in range(PARTITIONS)], asynchronous=False)
-        consumer.close()
+        ordinary = Consumer(
+            {"bootstrap.servers": cluster.bootstrap, "group.id": "ordinary", "auto.offset.reset": "earliest"}
+        )
+        ordinary.subscribe([topic])
+        assert consumed(ordinary, PARTITIONS) == first
         (described,) = describe_partitions(coordinator_address(None, tmp_path / "data"), [topic]).topics
         lost = [one.partition for one in described.partitions if one.leader_node_id == 2]
         assert len(lost) == PARTITIONS // 2
     folder, elsewhere = tmp_path / "data" / "leader-2", tmp_path / "elsewhere"
     shutil.move(folder, elsewhere)
-    with KshareCluster(tmp_path, LEASE) as cluster:
+    with KshareCluster(tmp_path, LEASE, port=cluster.port) as cluster, contextlib.closing(ordinary):
         wait_for(lambda: "leader 2 is gone and has 6" in kshare(tmp_path, "nodes"), "it is gone", TIMEOUT_S)
         refused = kshare(tmp_path, "partitions", "give-up", "2", code=1)
         assert "nothing was changed" in refused
@@ -115,6 +133,7 @@ def test_partitions_of_a_lost_leader_begin_with_empty_logs(tmp_path: Path) -> No
         kept = [value for partition, value in enumerate(first) if partition not in lost]
         with Reader(cluster.bootstrap, new_group(cluster.bootstrap), topic) as reader:
             assert sorted(values_of(reader.accept(PARTITIONS + len(kept)))) == sorted([*kept, *second])
+        assert consumed(ordinary, PARTITIONS) == second, "it begins again in the new logs, which end at its position"
         assert "problem" not in kshare(tmp_path, "nodes")
         assert "has no partitions" in kshare(tmp_path, "partitions", "give-up", "2", "--unsafe", code=1)
     shutil.move(elsewhere, folder)

@@ -81,6 +81,24 @@ def _states(pair: ToolPair, transactional_id: str) -> tuple[str, ...]:
     return tuple(printed.rows()[1][printed.rows()[0].index("TransactionState")] for printed in described)
 
 
+def test_abort_ends_a_transaction_that_no_coordinator_ended(pair: ToolPair, topic: str) -> None:
+    """In one partition, by its first offset; the coordinator's own marker comes later and changes nothing."""
+    at = ("--topic", topic, "--partition", "0")
+    reading = ("--topic", topic, "--partition", "0", "--from-beginning", "--timeout-ms", "1500")
+
+    def view(printed: Printed) -> Printed:
+        return _numbers_away(printed)
+
+    with open_transactions(pair, topic, f"{topic}-id"):
+        assert pair.same(TOOL, *AT, "abort", *at, "--start-offset", "0", server=False).exit_code == 0
+        described = pair.same(TOOL, *AT, "describe-producers", *at, server=False, view=view)
+        assert described.has("None")
+        for level, count in (("read_committed", 0), ("read_uncommitted", 1)):
+            read = pair.same("kafka-console-consumer", *reading, "--isolation-level", level)
+            assert read.has(f"Processed a total of {count} messages")
+        assert pair.same(TOOL, *AT, "abort", *at, "--start-offset", "0", server=False).exit_code != 0
+
+
 def test_force_terminate(pair: ToolPair, topic: str) -> None:
     transactional_id = f"{topic}-id"
     producers = []

@@ -424,6 +424,26 @@ ROWS = [
         (DESCRIBE_TOPIC, READ_TOPIC),
     ),
     Row(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        {
+            "replica_id": -1,
+            "topics": [
+                {"topic": TOPIC, "partitions": [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]}
+            ],
+        },
+        (DESCRIBE_TOPIC,),
+    ),
+    *(
+        Row(
+            ApiKey.WRITE_TXN_MARKERS,
+            1,
+            {"markers": [{"producer_id": 999_999, "topics": [{"name": TOPIC, "partition_indexes": [99]}]}]},
+            (on_cluster(operation),),
+        )
+        for operation in (Op.ALTER, Op.CLUSTER_ACTION)
+    ),
+    Row(
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
         {"transactional_ids": ["tx-none"]},

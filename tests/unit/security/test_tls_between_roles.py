@@ -219,7 +219,7 @@ def test_only_leaders_write_share_state_and_only_administrators_and_coordinators
         methods.MOVE_PARTITIONS: {"administrator"},
         methods.GIVE_UP_NODE: {"administrator"},
         methods.DROP_SHARE_PARTITIONS: {"coordinator"},
-        methods.WRITE_TXN_MARKERS: {"coordinator"},
+        methods.WRITE_TXN_MARKERS: {"coordinator", "gateway"},
         methods.ALTER_ACLS: {"gateway"},
     }
     assert {method: set(method.callers) for method in expected} == expected

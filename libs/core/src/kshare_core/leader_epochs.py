@@ -10,7 +10,9 @@ An encoded entry has 12 bytes (int32 leader epoch, int64 start offset, big endia
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ UNKNOWN_LEADER_EPOCH = -1
 
 _ENTRY = Struct(">iq")
 _EPOCH = Struct(">i")
+_LEADER_EPOCH = attrgetter("leader_epoch")
 
 
 class EpochEntry(NamedTuple):
@@ -69,3 +72,28 @@ def common_end_offset(known: Sequence[EpochEntry], log: Sequence[EpochEntry], lo
             return min(known_end, ends_at)
         known_end = entry.start_offset
     return 0
+
+
+class EpochEnd(NamedTuple):
+    """`leader_epoch` wrote the records below `end_offset`; (-1, -1): the log cannot tell."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+NO_EPOCH_END = EpochEnd(UNKNOWN_LEADER_EPOCH, -1)
+
+
+def end_of_epoch(log: Sequence[EpochEntry], leader_epoch: int, log_end_offset: int) -> EpochEnd:
+    """The end of an epoch's records in a log, as LeaderEpochFileCache.endOffsetFor of Kafka 4.3 finds it.
+
+    Without records of the epoch it is the end of the newest epoch before it. A log that begins with a later epoch has
+    none of these records, so its answer is the requested epoch and the log's first offset.
+    """
+    if leader_epoch == UNKNOWN_LEADER_EPOCH or not log or leader_epoch > log[-1].leader_epoch:
+        return NO_EPOCH_END
+    after = bisect_right(log, leader_epoch, key=_LEADER_EPOCH)
+    if after == len(log):
+        return EpochEnd(leader_epoch, log_end_offset)
+    end_offset = log[after].start_offset
+    return EpochEnd(log[after - 1].leader_epoch if after else leader_epoch, end_offset)

@@ -278,3 +278,27 @@ def test_creation_and_deletion_of_the_topic_or_its_records_are_refused() -> None
         assert [name for name, _, _ in harness.catalog.calls if name not in ("RegisterNode", "WatchCatalog")] == []
 
     with_state_topic(scenario)
+
+
+def test_its_epochs_end_where_its_partitions_end() -> None:
+    """It loses no records, so a consumer is never told of a truncation."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        def listed(request: Any, payload: memoryview) -> Any:
+            answer = leader_pb2.ListOffsetsResponse()
+            for entry in request.partitions:
+                assert (entry.topic_id, entry.timestamp) == (STATE_TOPIC_ID, -1)
+                answer.partitions.add(topic_id=entry.topic_id, partition=entry.partition, offset=77, leader_epoch=0)
+            return answer
+
+        harness.share_coordinators[5].answers["ListStateTopicOffsets"] = listed
+        partitions = [{"partition": partition, "leader_epoch": 0} for partition in (0, 3)]
+        topics = [{"topic": STATE_TOPIC, "partitions": partitions}]
+        answer = await harness.client().ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, topics=topics)
+        found = [
+            (entry.partition, entry.error_code, entry.leader_epoch, entry.end_offset)
+            for entry in answer.topics[0].partitions
+        ]
+        assert found == [(0, 0, 0, 77), (3, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)]
+
+    with_state_topic(scenario)

@@ -159,7 +159,9 @@ def test_every_api_has_a_route_or_is_left_out_because_it_needs_a_certain_broker(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
         ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.WRITE_TXN_MARKERS,
     }
 
 

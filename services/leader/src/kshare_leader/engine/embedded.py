@@ -19,6 +19,7 @@ from kshare_leader.handlers.describe_log_dirs import DescribeLogDirsHandler
 from kshare_leader.handlers.describe_producers import DescribeProducersHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
+from kshare_leader.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from kshare_leader.handlers.produce import ProduceHandler
 from kshare_leader.handlers.transfer_partition import TransferPartitionHandler
 from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
@@ -159,6 +160,7 @@ class EmbeddedEngine:
             ProduceHandler(self.logs, self._verifier),
             FetchHandler(self.logs, self._node.metrics),
             ListOffsetsHandler(self.logs),
+            OffsetForLeaderEpochHandler(self.logs),
             DeleteRecordsHandler(self.logs),
             WriteTxnMarkersHandler(self.logs),
             DescribeProducersHandler(self.logs),
