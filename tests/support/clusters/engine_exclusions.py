@@ -108,6 +108,7 @@ EXCLUSIONS = (
     Exclusion("tests/e2e/admin/test_topic_errors_like_kafka.py", BOTH, COMPARED, OLD),
     Exclusion("tests/e2e/groups/test_admin_errors_like_kafka.py", PROXY, COMPARED, OLD),
     Exclusion("tests/e2e/security/test_acls_like_kafka.py", BOTH, AUTHENTICATED_THERE),
+    Exclusion("tests/e2e/security/test_files_of_a_kafka_cluster.py", BOTH, AUTHENTICATED_THERE),
     Exclusion("tests/e2e/security/test_sasl.py", BOTH, AUTHENTICATED_THERE),
     Exclusion("tests/e2e/security/test_strangers_at_every_port.py", BOTH, AUTHENTICATED_THERE),
     Exclusion("tests/e2e/security/test_tls.py::test_a_client_certificate_is_required", BOTH, TLS_ENDS_HERE),

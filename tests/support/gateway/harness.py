@@ -182,9 +182,10 @@ class FakeCatalog(ScriptedRole):
 class FakeTransport(asyncio.Transport):
     """Collects what the gateway writes."""
 
-    def __init__(self, client: GatewayClient) -> None:
+    def __init__(self, client: GatewayClient, host: str) -> None:
         super().__init__()
         self._client = client
+        self._host = host
         self.is_closed = False
         self.reading = True
         self.writes = 0
@@ -192,7 +193,7 @@ class FakeTransport(asyncio.Transport):
         """What this transport says that it has not sent."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("10.1.2.3", 40000) if name == "peername" else default
+        return (self._host, 40000) if name == "peername" else default
 
     def write(self, data: Any) -> None:
         self.writes += 1
@@ -278,10 +279,10 @@ def _plainest(field: Any, shape: Any, optional: bool) -> Any:
 class GatewayClient:
     """One connection to a gateway; answers are read with kio."""
 
-    def __init__(self, node: GatewayNode, broker_id: int | None = None) -> None:
-        """`broker_id` is the broker of an existing cluster to whose port the client comes."""
+    def __init__(self, node: GatewayNode, broker_id: int | None = None, *, host: str = "10.1.2.3") -> None:
+        """`broker_id` is the broker of an existing cluster to whose port the client at `host` comes."""
         self.connection: ClientConnection = node.new_connection(broker_id=broker_id)
-        self.transport = FakeTransport(self)
+        self.transport = FakeTransport(self, host)
         self._buffer = b""
         self._next_id = 0
         self._expected: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}

@@ -17,6 +17,7 @@ from support.gateway.harness import (
     MEMBER,
     OTHER_TOPIC_ID,
     TOPIC_ID,
+    GatewayClient,
     GatewayHarness,
     run,
     topic,
@@ -467,6 +468,23 @@ def test_share_group_heartbeat() -> None:
         first, second, _ = harness.catalog.requests("ShareGroupHeartbeat")
         assert (first.client_id, first.client_host, first.has_subscribed_topic_names) == ("tester", "/10.1.2.3", True)
         assert list(first.subscribed_topic_names) == ["orders"] and not second.has_subscribed_topic_names
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("::1", "/0:0:0:0:0:0:0:1"), ("::ffff:10.1.2.3", "/10.1.2.3"), ("fd00::a:0", "/fd00:0:0:0:0:0:a:0")],
+)
+def test_the_host_of_a_client_is_written_as_by_java(host: str, shown: str) -> None:
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.catalog.answers["ShareGroupHeartbeat"] = lambda request, payload: (
+            coordinator_pb2.ShareGroupHeartbeatResponse(member_id=MEMBER, member_epoch=1)
+        )
+        client = GatewayClient(harness.node, host=host)
+        await client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, group_id="g", member_id=MEMBER, member_epoch=0)
+        (request,) = harness.catalog.requests("ShareGroupHeartbeat")
+        assert request.client_host == shown
 
     run(scenario)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.security.acls import Operation, PatternType, PermissionType, ResourceType
+from kshare_core.security.addresses import address_text
 from kshare_rpc.authorizer import Authorizer, SecurityRows, configured_authorizer
 from kshare_rpc.generated.kshare.v1.security_pb2 import Acl, SecurityEntry, SecurityKey, SecurityValue
 
@@ -129,6 +130,35 @@ def test_a_change_of_the_acls_counts_at_once() -> None:
     assert may() and [acl.resource_name for acl in authorizer.acls()] == ["t"]
     rows = rows_of([])
     assert not may()
+
+
+@pytest.mark.parametrize(
+    ("written", "client", "is_same"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1", True),
+        ("::1", "::1", True),
+        ("2001:DB8:0:0::7", "2001:db8::7", True),
+        ("fe80::1%eth0", "fe80::1", True),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("0:0:0:0:0:0:0:2", "::1", False),
+        ("10.0.0.1", "::10.0.0.1", False),
+        ("localhost", "::1", False),
+    ],
+)
+def test_an_acl_is_about_an_address_however_it_is_written(written: str, client: str, is_same: bool) -> None:
+    everybody = Rule(ALICE, "*", Operation.READ, PermissionType.ALLOW, "t", PatternType.LITERAL)
+    host = address_text(client)
+
+    def may(*rules: Rule) -> tuple[bool, bool]:
+        authorizer = authorizer_of(rules)
+        assert {acl.host for acl in authorizer.acls()} == {rule.host for rule in rules}, "texts are kept"
+        one = authorizer.allows(ALICE, host, Operation.READ, ResourceType.TOPIC, "t")
+        return one, authorizer.allows_any(ALICE, host, Operation.READ, ResourceType.TOPIC)
+
+    allow = everybody._replace(host=written)
+    assert may(allow) == (is_same, is_same)
+    assert may(everybody, allow._replace(permission_type=PermissionType.DENY)) == (not is_same, not is_same)
 
 
 @pytest.mark.parametrize("kind", [each for each in ResourceType if each is not ResourceType.TOPIC])

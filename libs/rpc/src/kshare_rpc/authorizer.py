@@ -4,6 +4,7 @@
 - A DENY that matches wins over every ALLOW.
 - ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, and ALLOW of ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 - A resource without any ACL is closed, unless `allow.everyone.if.no.acl.found` is true.
+- Hosts are compared as addresses: ::1 and 0:0:0:0:0:0:0:1 are the same. ACLs are shown with the text that they have.
 
 A gateway asks it about every request, with the ACLs of the newest catalog view: a change has an effect at every gateway
 without a restart. A coordinator asks it which topics a regular expression finds for a client. Decisions are remembered
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kshare_core.configs import Configs
 from kshare_core.security.acls import ANY_USER, WILDCARD, Operation, PatternType, PermissionType, ResourceType
+from kshare_core.security.addresses import address_text
 from kshare_rpc.generated.kshare.v1.security_pb2 import Acl, SecurityEntry
 
 REMEMBERED_DECISIONS = 50_000
@@ -30,22 +33,33 @@ Decision = tuple[str, str, Operation, ResourceType, str]
 SecurityRows = Mapping[bytes, SecurityEntry]
 
 
+class _Rule(NamedTuple):
+    """An ACL, and its host as `address_text` writes it."""
+
+    acl: Acl
+    host: str
+
+    def is_about(self, principal: str, host: str) -> bool:
+        return self.acl.principal in (principal, ANY_USER) and self.host in (host, WILDCARD)
+
+
 @dataclass(slots=True)
 class _Patterns:
     """The ACLs of one resource type by their names."""
 
-    literal: dict[str, list[Acl]] = field(default_factory=dict)
-    prefixed: dict[str, list[Acl]] = field(default_factory=dict)
+    literal: dict[str, list[_Rule]] = field(default_factory=dict)
+    prefixed: dict[str, list[_Rule]] = field(default_factory=dict)
     prefix_lengths: set[int] = field(default_factory=set)
 
     def add(self, acl: Acl) -> None:
+        rule = _Rule(acl, address_text(acl.host))
         if acl.pattern_type == PatternType.PREFIXED:
-            self.prefixed.setdefault(acl.resource_name, []).append(acl)
+            self.prefixed.setdefault(acl.resource_name, []).append(rule)
             self.prefix_lengths.add(len(acl.resource_name))
         else:
-            self.literal.setdefault(acl.resource_name, []).append(acl)
+            self.literal.setdefault(acl.resource_name, []).append(rule)
 
-    def of(self, name: str) -> Iterator[Acl]:
+    def of(self, name: str) -> Iterator[_Rule]:
         """The ACLs whose pattern matches the name."""
         yield from self.literal.get(name, ())
         if name != WILDCARD:
@@ -54,10 +68,10 @@ class _Patterns:
             if length <= len(name):
                 yield from self.prefixed.get(name[:length], ())
 
-    def all(self) -> Iterator[Acl]:
+    def all(self) -> Iterator[_Rule]:
         for table in (self.literal, self.prefixed):
-            for acls in table.values():
-                yield from acls
+            for rules in table.values():
+                yield from rules
 
 
 class Authorizer:
@@ -78,7 +92,7 @@ class Authorizer:
         return principal in self._super_users
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether a principal ("User:name") from a host (an address) may do that with the resource of this name."""
+        """Whether a principal ("User:name") from a host (an `address_text`) may do that with the resource."""
         self._follow()
         question = (principal, host, operation, kind, name)
         found = self._decisions.get(question)
@@ -101,8 +115,9 @@ class Authorizer:
         patterns = self._patterns.get(kind, _Patterns())
         denied: list[Acl] = []
         allowed: list[Acl] = []
-        for acl in patterns.all():
-            if _is_about(acl, principal, host):
+        for rule in patterns.all():
+            if rule.is_about(principal, host):
+                acl = rule.acl
                 if acl.permission_type == PermissionType.DENY and acl.operation in (operation, Operation.ALL):
                     denied.append(acl)
                 elif acl.permission_type == PermissionType.ALLOW and acl.operation in (operation, Operation.ALL):
@@ -115,7 +130,8 @@ class Authorizer:
         """All ACLs."""
         self._follow()
         for patterns in self._patterns.values():
-            yield from patterns.all()
+            for rule in patterns.all():
+                yield rule.acl
 
     def _follow(self) -> None:
         rows = self._rows()
@@ -132,10 +148,11 @@ class Authorizer:
             return True
         implying = _IMPLYING.get(operation, frozenset())
         has_acls = is_allowed = False
-        for acl in self._patterns.get(kind, _Patterns()).of(name):
+        for rule in self._patterns.get(kind, _Patterns()).of(name):
             has_acls = True
-            if not _is_about(acl, principal, host):
+            if not rule.is_about(principal, host):
                 continue
+            acl = rule.acl
             if acl.permission_type == PermissionType.DENY:
                 if acl.operation in (operation, Operation.ALL):
                     return False
@@ -161,10 +178,6 @@ def _authorizer_of(configs: Configs, rows: Callable[[], SecurityRows]) -> Author
         super_users=filter(None, names),
         is_open_without_acls=configs.boolean("allow.everyone.if.no.acl.found"),
     )
-
-
-def _is_about(acl: Acl, principal: str, host: str) -> bool:
-    return acl.principal in (principal, ANY_USER) and acl.host in (host, WILDCARD)
 
 
 def _covers_all(acl: Acl) -> bool:

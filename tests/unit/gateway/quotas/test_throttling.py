@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.configs import PROCESS_CONFIGS, Configs
+from kshare_core.security.addresses import address_text
 from kshare_gateway.quotas.entities import Entity, QuotaTable
 from kshare_gateway.quotas.throttling import Throttling, Timed
 from kshare_rpc.generated.kshare.v1.security_pb2 import (
@@ -139,6 +140,24 @@ def test_connections_by_address() -> None:
     assert [created("10.0.0.1") for _ in range(10)] == [0] * 10
     assert created("10.0.0.1") == created("10.0.0.1") == 1000, "a connection that is refused does not count"
     assert [created("10.0.0.2") for _ in range(50)] == [0] * 50 and created("10.0.0.2") > 0
+
+
+@pytest.mark.parametrize("written", ["fd00::7", "fd00:0:0:0:0:0:0:7", "FD00:0::7", "fd00::7%eth0"])
+def test_an_address_has_its_quota_however_it_is_written(written: str) -> None:
+    rate = "connection_creation_rate"
+    table = QuotaTable(
+        rows_of(({"ip": written}, {rate: 1.0}), ({"ip": "fd00::8"}, {rate: 2.0}), ({"ip": ""}, {rate: 3.0}))
+    )
+    assert table.of_address(address_text("fd00::7")) == 1.0
+    assert table.of_address(address_text("fd00::8")) == 2.0
+    assert table.of_address(address_text("fd00::9")) == 3.0
+
+
+def test_the_lowest_of_several_quotas_of_an_address_counts() -> None:
+    rate = "connection_creation_rate"
+    for first, second in ((1.0, 2.0), (2.0, 1.0)):
+        table = QuotaTable(rows_of(({"ip": "::1"}, {rate: first}), ({"ip": "0:0:0:0:0:0:0:1"}, {rate: second})))
+        assert table.of_address(address_text("::1")) == 1.0
 
 
 def test_time_is_that_of_the_steps_on_the_event_loop() -> None:

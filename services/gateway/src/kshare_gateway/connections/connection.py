@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.log_fields import current_request_id, log_fields
+from kshare_core.security.addresses import address_text
 from kshare_core.security.principals import ANONYMOUS, user
 from kshare_core.tracing import current_traceparent
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned
@@ -96,8 +97,8 @@ def _must_authorize(context: RequestContext, handler: ServedApi) -> bool:
 class ClientConnection(asyncio.Protocol):
     """A client connection as an asyncio protocol; rules in the module docstring.
 
-    `connection_id` is unique in the process and `client_host` is "/ip". `listener` is the name of the listener that
-    accepted the connection.
+    `connection_id` is unique in the process and `client_host` is "/ip", written as by Java. `listener` is the name of
+    the listener that accepted the connection.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         self._environment.turns.admit(self)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.client_host = f"/{peer[0]}"
+            self.client_host = f"/{address_text(peer[0])}"
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and self.sasl is None:
             self.principal = self._environment.certificate_principal(tls.getpeercert(binary_form=True)) or ""

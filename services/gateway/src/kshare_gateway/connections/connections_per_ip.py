@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from ipaddress import ip_address
 from typing import Any
 
 from kshare_core.configs import Configs
 from kshare_core.configs.connection_limits import connection_overrides
+from kshare_core.security.addresses import address_text, is_address
 from kshare_gateway.gateway import log
 from kshare_rpc.names import LookUp
 
@@ -55,15 +55,15 @@ class ConnectionsPerIp:
             self._take_overrides(text)
 
     def _limit(self, address: str) -> int:
-        if self._limits and (limit := self._limits.get(_canonical(address))) is not None:
+        if self._limits and (limit := self._limits.get(address_text(address))) is not None:
             return limit
         return self._configs.integer("max.connections.per.ip")
 
     def _take_overrides(self, text: str) -> None:
         self._limits = {}
         for host, limit in connection_overrides(text).items():
-            if _is_address(host):
-                self._limits[_canonical(host)] = limit
+            if is_address(host):
+                self._limits[address_text(host)] = limit
             else:
                 self._spawn(self._resolve(text, host, limit), f"look-up of {host}")
 
@@ -74,20 +74,4 @@ class ConnectionsPerIp:
             log.error("max.connections.per.ip.overrides has no effect for %s, its look-up failed: %s", host, failure)
             return
         if text == self._overrides_text:
-            self._limits |= {_canonical(address): limit for address in addresses}
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
-
-
-def _canonical(address: str) -> str:
-    """One text for each address: an IPv4 address in an IPv6 one is itself, and an interface is left out."""
-    if not _is_address(address):
-        return address
-    found = ip_address(address.partition("%")[0])
-    return str(getattr(found, "ipv4_mapped", None) or found)
+            self._limits |= {address_text(address): limit for address in addresses}

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.security.addresses import address_text
 from kshare_core.security.bounded_lines import BoundedLog
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.listeners import GatewayListener
@@ -152,7 +153,7 @@ class TlsListener:
                 log.error("listener %s failed to accept a connection: %s", self.name, error)
                 await asyncio.sleep(ACCEPT_RETRY_MS / 1000)
                 continue
-            self._begin(accepted, f"/{address[0]}", new_connection)
+            self._begin(accepted, f"/{address_text(address[0])}", new_connection)
 
     def _begin(self, accepted: socket.socket, client_host: str, new_connection: Callable[[], ClientConnection]) -> None:
         refusal = self._environment.refusal(client_host)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kshare_core.security.addresses import address_text
 from kshare_core.security.client_quotas import CONNECTION_CREATION_RATE
 from kshare_rpc.generated.kshare.v1.security_pb2 import QuotaEntity, SecurityEntry
 
@@ -66,14 +67,15 @@ class QuotaTable:
         return None
 
     def of_address(self, address: str) -> float | None:
-        """connection_creation_rate of an address."""
+        """connection_creation_rate of an `address_text`; the lowest, if several texts of the address have one."""
         return self._of_addresses.get(address, self._of_addresses.get(DEFAULT))
 
     def _add(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
         self.names.update(values)
         if entity.HasField("ip"):
             if CONNECTION_CREATION_RATE in values:
-                self._of_addresses[entity.ip] = values[CONNECTION_CREATION_RATE]
+                address, rate = address_text(entity.ip), values[CONNECTION_CREATION_RATE]
+                self._of_addresses[address] = min(rate, self._of_addresses.get(address, rate))
             return
         user = entity.user if entity.HasField("user") else None
         client_id = entity.client_id if entity.HasField("client_id") else None
