@@ -6,9 +6,11 @@ import pytest
 
 from kshare_core.configs import InvalidConfig, process_configs
 from kshare_gateway.connections.listeners import configured_listeners, joined
+from kshare_gateway.security.configuration import tls_configs, tls_warnings
 from kshare_gateway.settings import GatewaySettings
 
 MAP = "listener.security.protocol.map"
+CLIENT_AUTH = "ssl.client.auth"
 
 
 def found(**texts: str) -> list[tuple[str, str, str, int, str, int]]:
@@ -89,6 +91,7 @@ def test_what_listeners_say(texts: dict[str, str], expected: list[tuple[str, str
         ({"listeners": "SSL://a:1", "advertised.listeners": "SSL://0.0.0.0:1"}, "SSL at 0.0.0.0, a wildcard address"),
         ({"listeners": "SSL://a:1", "advertised.listeners": "SSL://a:0"}, "port 0 for SSL"),
         ({"advertised.listeners": "SSL://a:1"}, "set without listeners"),
+        ({"listener.name.ssl.ssl.client.auth": "none"}, "ssl.client.auth is set without listeners"),
     ],
 )
 def test_what_is_refused(texts: dict[str, str], problem: str) -> None:
@@ -107,6 +110,38 @@ def test_tls_configs_of_one_listener_are_known_for_the_listeners_that_there_are(
     ):
         with pytest.raises(InvalidConfig, match=problem):
             process_configs({**texts, name: value})
+
+
+def test_a_role_without_listeners_reads_the_file_of_the_gateways() -> None:
+    configs, warnings = process_configs({"listener.name.external.ssl.client.auth": "required"})
+    assert configs["listener.name.external.ssl.client.auth"] == "required" and warnings == []
+    for name in ("listener.name.external.num.partitions", "listener.name.external"):
+        with pytest.raises(InvalidConfig, match="Unknown configuration"):
+            process_configs({name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("protocol", "texts", "in_force", "warned"),
+    [
+        ("SSL", {}, "none", False),
+        ("SSL", {CLIENT_AUTH: "required"}, "required", False),
+        ("SSL", {CLIENT_AUTH: "required", f"listener.name.one.{CLIENT_AUTH}": "none"}, "none", False),
+        ("SASL_SSL", {CLIENT_AUTH: "required"}, "none", True),
+        ("SASL_SSL", {CLIENT_AUTH: "none"}, "none", False),
+        ("SASL_SSL", {f"listener.name.one.{CLIENT_AUTH}": "required"}, "required", False),
+        ("SASL_SSL", {CLIENT_AUTH: "required", f"listener.name.one.{CLIENT_AUTH}": "requested"}, "requested", False),
+        ("SASL_PLAINTEXT", {CLIENT_AUTH: "required"}, "none", False),
+    ],
+)
+def test_with_sasl_clients_need_a_certificate_only_if_the_listener_says_so(
+    protocol: str, texts: dict[str, str], in_force: str, warned: bool
+) -> None:
+    configs, _ = process_configs({"listeners": "ONE://:1", MAP: f"ONE:{protocol}", **texts})
+    (listener,) = configured_listeners(configs, lambda: "own.example")
+    assert tls_configs(configs, listener).text(CLIENT_AUTH) == in_force
+    warnings = tls_warnings(configs, listener)
+    assert bool(warnings) is warned
+    assert all("set listener.name.one.ssl.client.auth=required" in warning for warning in warnings)
 
 
 def test_one_listener_where_the_flags_say_it() -> None:

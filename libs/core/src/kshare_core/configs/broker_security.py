@@ -124,7 +124,8 @@ BROKER_SECURITY: tuple[ConfigDefinition, ...] = (
         "none",
         choices=("required", "requested", "none"),
         dynamic=True,
-        text="Whether TLS listeners require, request or ignore client certificates, which the truststore must verify.",
+        text="Whether TLS listeners require, request or ignore client certificates, which the truststore must verify. "
+        "For SASL_SSL only with the prefix of the listener.",
     ),
     listing(
         "ssl.enabled.protocols",

@@ -27,6 +27,7 @@ from kshare_core.configs.dynamic import SECURITY_CONFIGS
 from kshare_core.configs.kshare_own import KSHARE_CONFIGS
 from kshare_core.configs.upstream import UPSTREAM_CONFIGS
 
+LISTENER_PREFIX = "listener.name."
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SASL_CONFIGS_OF_LISTENERS = ("connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.server.max.receive.size")
 SASL_CONFIGS_OF_MECHANISMS = (
@@ -64,7 +65,7 @@ def process_configs(texts: Mapping[str, str]) -> tuple[Configs, list[str]]:
 
 
 def _check_is_implemented(definition: ConfigDefinition, text: str) -> None:
-    base_name = definition.name.split(".", 3)[-1] if definition.name.startswith("listener.name.") else definition.name
+    base_name = definition.name.split(".", 3)[-1] if definition.name.startswith(LISTENER_PREFIX) else definition.name
     if definition.name == "sasl.jaas.config":
         example = "listener.name.sasl_ssl.plain.sasl.jaas.config"
         raise InvalidConfig(f"sasl.jaas.config needs the names of a listener and a mechanism before it: {example}")
@@ -79,18 +80,25 @@ def _check_is_implemented(definition: ConfigDefinition, text: str) -> None:
 
 def listener_config_name(listener: str, name: str) -> str:
     """The name of a config with a listener's prefix."""
-    return f"listener.name.{listener.lower()}.{name}"
+    return f"{LISTENER_PREFIX}{listener.lower()}.{name}"
 
 
 def _listener_configs(texts: Mapping[str, str]) -> ConfigTable:
-    """The table of configs that can be set per listener, for each listener in `listeners`."""
+    """The table of configs that can be set per listener, for each listener in `listeners`.
+
+    Without `listeners`, each listener may have configs: a role that has no clients reads the file of the gateways, and
+    their listeners may be in a flag.
+    """
+    if "listeners" in texts:
+        entries = [part.strip().partition("://") for part in texts["listeners"].split(",")]
+        listeners = [name for name, has_address, _ in entries if has_address]
+    else:
+        listeners = [name.split(".")[2] for name in texts if name.startswith(LISTENER_PREFIX)]
     found = {}
-    for part in texts.get("listeners", "").split(","):
-        listener, has_name, _ = part.strip().partition("://")
-        if has_name:
-            for name, base_name in _names_of_a_listener():
-                own_name = listener_config_name(listener, name)
-                found[own_name] = replace(BROKER_CONFIGS[base_name], name=own_name)
+    for listener in dict.fromkeys(listeners):
+        for name, base_name in _names_of_a_listener():
+            own_name = listener_config_name(listener, name)
+            found[own_name] = replace(BROKER_CONFIGS[base_name], name=own_name)
     return found
 
 

@@ -10,7 +10,7 @@ A problem with a store is an InvalidConfig that names the config as the user wro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -40,18 +40,22 @@ class TlsConfigs:
     """The `ssl.*` configs of one listener: those with its prefix take precedence over the plain ones.
 
     `prefix` is "listener.name.<listener>.", or empty for none. With `falls_back` false, only configs with the prefix
-    count, and those that the table does not have are empty.
+    count, and those that the table does not have are empty. For the names in `with_prefix_only` a plain value does not
+    count either.
     """
 
-    def __init__(self, configs: Configs, prefix: str = "", *, falls_back: bool = True) -> None:
+    def __init__(
+        self, configs: Configs, prefix: str = "", *, falls_back: bool = True, with_prefix_only: Collection[str] = ()
+    ) -> None:
         self._configs = configs
         self._prefix = prefix
         self._falls_back = falls_back
+        self._with_prefix_only = with_prefix_only
 
     def name(self, name: str) -> str:
         """The full name of the config that is in effect."""
         own_name = self._prefix + name
-        if not self._falls_back:
+        if not self._falls_back or name in self._with_prefix_only:
             return own_name
         return own_name if own_name in self._configs.table and self._configs.is_set(own_name) else name
 

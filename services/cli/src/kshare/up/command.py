@@ -218,12 +218,12 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
         exchange_tls(configs)
         _check_security(configs, listeners)
         if any(listener.is_tls for listener in listeners):
+            from kshare_gateway.security.configuration import tls_configs
             from kshare_servicekit.tls.contexts import server_context  # slow to import, and only needed with TLS
-            from kshare_servicekit.tls.material import TlsConfigs
 
             for listener in listeners:
                 if listener.is_tls:
-                    server_context(TlsConfigs(configs, listener.config_prefix))
+                    server_context(tls_configs(configs, listener))
     except InvalidConfig as error:
         raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
     if listeners and (options.listen is not None or options.advertised is not None):

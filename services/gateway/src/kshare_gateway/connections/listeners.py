@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs.process import LISTENER_PREFIX
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
@@ -78,6 +79,9 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
     if not configs.is_set("listeners"):
         if configs.is_set("advertised.listeners"):
             raise InvalidConfig("advertised.listeners is set without listeners")
+        for name in configs:
+            if name.startswith(LISTENER_PREFIX) and configs.is_set(name):
+                raise InvalidConfig(f"{name} is set without listeners")
         return ()
     written = _entries("listeners", configs["listeners"])
     protocols = _protocols(configs)

@@ -26,8 +26,8 @@ from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.connections.listening_sockets import BACKLOG, bound_sockets
 from kshare_gateway.gateway import log
 from kshare_gateway.metrics import GatewayMetrics
+from kshare_gateway.security.configuration import tls_configs, tls_warnings
 from kshare_servicekit.tls.contexts import HandshakeFailed, TlsServer
-from kshare_servicekit.tls.material import TlsConfigs
 
 HANDSHAKE_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_MS = 5_000
@@ -55,7 +55,9 @@ class TlsListener:
 
     def __init__(self, listener: GatewayListener, configs: Configs, environment: TlsListenerEnvironment) -> None:
         self.name = listener.name
-        self._tls = TlsServer(TlsConfigs(configs, listener.config_prefix))
+        self._tls = TlsServer(tls_configs(configs, listener))
+        for warning in tls_warnings(configs, listener):
+            log.warning("%s", warning)
         self._environment = environment
         self._sockets: Sequence[socket.socket] = ()
         self._accepting: dict[asyncio.Task[None], None] = {}

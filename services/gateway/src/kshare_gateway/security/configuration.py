@@ -9,12 +9,13 @@ from kshare_core.configs import Configs
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers
-from kshare_gateway.upstream.identities import check_identities
+from kshare_gateway.upstream.identities import CLIENT_AUTHENTICATION, check_identities
 from kshare_rpc.authorizer import configured_authorizer
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 
 if TYPE_CHECKING:
     from kshare_gateway.security.certificate_principals import CertificatePrincipals
+    from kshare_servicekit.tls.material import TlsConfigs
 
 
 def sasl_listeners(
@@ -31,6 +32,24 @@ def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener
     from kshare_gateway.security.certificate_principals import CertificatePrincipals  # loads cryptography
 
     return CertificatePrincipals(configs.text("ssl.principal.mapping.rules"))
+
+
+def tls_configs(configs: Configs, listener: GatewayListener) -> TlsConfigs:
+    """The `ssl.*` configs of a listener. At SASL_SSL, `ssl.client.auth` without a prefix does not count (KIP-684)."""
+    from kshare_servicekit.tls.material import TlsConfigs  # loads cryptography
+
+    with_prefix_only = (CLIENT_AUTHENTICATION,) if listener.is_sasl else ()
+    return TlsConfigs(configs, listener.config_prefix, with_prefix_only=with_prefix_only)
+
+
+def tls_warnings(configs: Configs, listener: GatewayListener) -> list[str]:
+    """A warning if the file seems to ask clients of a SASL listener for certificates, and does not."""
+    own_name = f"{listener.config_prefix}{CLIENT_AUTHENTICATION}"
+    wanted = configs.text(CLIENT_AUTHENTICATION)
+    if not (listener.is_tls and listener.is_sasl) or wanted == "none" or configs.is_set(own_name):
+        return []
+    text = f"{CLIENT_AUTHENTICATION}={wanted} has no effect at listener {listener.name}, which has SASL"
+    return [f"{text}: set {own_name}={wanted} to ask its clients for certificates, too"]
 
 
 def check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
