@@ -42,6 +42,12 @@ class Listening:
     def port(self) -> int:
         return next(each.port for each in self.registered.listeners if each.name == "SSL")
 
+    async def plain(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        port = next(each.port for each in self.registered.listeners if each.name == "PLAINTEXT")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        self._writers.append(writer)
+        return reader, writer
+
     @property
     def registered(self) -> coordinator_pb2.Node:
         """What the gateway said of itself."""
@@ -139,8 +145,9 @@ def test_a_client_is_answered_and_gone_when_it_goes(loop: str, tmp_path: Path) -
 
 
 @every_loop
+@pytest.mark.parametrize("limit", ["max_connections", "listener_name_ssl_max_connections"])
 def test_handshakes_count_against_the_limit_and_end_in_time(
-    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_listener, "HANDSHAKE_TIMEOUT_MS", 2_000)
 
@@ -159,7 +166,26 @@ def test_handshakes_count_against_the_limit_and_end_in_time(
             assert await is_answered(reader, writer)
         assert found.now == (0, 2)
 
-    run(loop, tmp_path, scenario, max_connections="2")
+    run(loop, tmp_path, scenario, **{limit: "2"})
+
+
+def test_a_listener_has_its_own_limit_of_connections_which_may_change(tmp_path: Path) -> None:
+    async def scenario(found: Listening) -> None:
+        async def is_admitted() -> bool:
+            reader, writer = await found.plain()
+            try:
+                return await is_answered(reader, writer)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                return False
+
+        assert [await is_admitted() for _ in range(3)] == [True, True, False]
+        assert await is_answered(*await found.encrypted())
+        found.harness.catalog.broker_configs[""] = {"listener.name.plaintext.max.connections": "3"}
+        version = found.harness.catalog.change()
+        await found.until(lambda: found.node._gateway.view.version == version)
+        assert [await is_admitted() for _ in range(2)] == [True, False]
+
+    run("asyncio", tmp_path, scenario, listener_name_plaintext_max_connections="2")
 
 
 @every_loop

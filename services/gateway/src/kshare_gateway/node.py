@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kshare_core.configs import DynamicConfigs
+from kshare_core.configs import DynamicConfigs, listener_config_name
 from kshare_core.security.principals import ANONYMOUS
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.connections_per_ip import ConnectionsPerIp
@@ -88,6 +89,7 @@ class GatewayNode:
         )
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
+        self._connections_of_listeners: Counter[str] = Counter()
         self._connections_per_ip = ConnectionsPerIp(self._configs, look_up=look_up, spawn=self._spawn)
         self._last_connection_id = 0
         self._servers: list[asyncio.Server] = []
@@ -177,7 +179,7 @@ class GatewayNode:
 
         environment = TlsListenerEnvironment(
             lines=self._gateway.lines,
-            refusal=self._refusal,
+            refusal=partial(self._refusal, listener.name),
             new_connection=partial(self.new_connection, listener.name),
             metrics=self._gateway.metrics,
         )
@@ -304,8 +306,8 @@ class GatewayNode:
             connection.relay,
         )
 
-    def _certificate_principal(self, certificate: bytes | None) -> str | None:
-        principals = self._certificate_principals
+    def _certificate_principal(self, listener: str, certificate: bytes | None) -> str | None:
+        principals = self._certificate_principals.get(listener)
         return ANONYMOUS if principals is None else principals.principal(certificate)
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -315,7 +317,7 @@ class GatewayNode:
         metrics = self._gateway.metrics
         if connection.listener in self._tls_listeners:
             self._tls_listeners[connection.listener].became_client(connection.connection_id)
-        refusal = self._refusal(connection.client_host)
+        refusal = self._refusal(connection.listener, connection.client_host)
         if refusal is None:
             throttle_ms = self._gateway.throttling.connection_created(connection.client_host[1:])
             if throttle_ms:
@@ -326,22 +328,29 @@ class GatewayNode:
             return refusal
         metrics.connections_accepted += 1
         self._connections[connection.connection_id] = connection
+        self._connections_of_listeners[connection.listener] += 1
         self._connections_per_ip.opened(connection.client_host[1:])
         return None
 
-    def _refusal(self, client_host: str) -> str | None:
+    def _refusal(self, listener_name: str, client_host: str) -> str | None:
         """Why a further connection of "/ip" is refused now, or None; connections in their handshake count."""
         if self._is_stopping:
             return "the gateway is stopping"
+        under_way = {name: listener.handshakes for name, listener in self._tls_listeners.items()}
         limit = self._configs.integer("max.connections")
-        under_way = sum([listener.handshakes for listener in self._tls_listeners.values()])
-        if len(self._connections) + under_way >= limit:
+        if len(self._connections) + sum(under_way.values()) >= limit:
             return f"the limit of {limit} connections is reached (max.connections)"
+        own_name = listener_config_name(listener_name, "max.connections")
+        if own_name in self._configs.table and self._configs.is_set(own_name):
+            limit = self._configs.integer(own_name)
+            if self._connections_of_listeners[listener_name] + under_way.get(listener_name, 0) >= limit:
+                return f"the limit of {limit} connections to its listener is reached ({own_name})"
         in_handshake = sum([listener.handshakes_of(client_host) for listener in self._tls_listeners.values()])
         return self._connections_per_ip.refusal(client_host[1:], in_handshake)
 
     def _connection_lost(self, connection: ClientConnection) -> None:
         del self._connections[connection.connection_id]
+        self._connections_of_listeners[connection.listener] -= 1
         self._connections_per_ip.closed(connection.client_host[1:])
         self._release_sessions(connection.connection_id)
         if self._gateway.waiting_fetches.places(connection.connection_id):

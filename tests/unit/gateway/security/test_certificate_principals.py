@@ -8,8 +8,10 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kshare_core.configs import InvalidConfig
+from kshare_core.configs import InvalidConfig, process_configs
+from kshare_gateway.connections.listeners import configured_listeners
 from kshare_gateway.security.certificate_principals import CertificatePrincipals, distinguished_name
+from kshare_gateway.security.configuration import certificate_principals
 from support.environment.certificates import Authority
 
 CN, ORGANIZATION, C = NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.COUNTRY_NAME
@@ -64,6 +66,22 @@ def test_a_name_is_written_as_java_writes_it(name: x509.Name, text: str) -> None
 def test_the_first_rule_that_matches_makes_the_principal(rules: str, principal: str | None) -> None:
     certificate = Authority("kshare").issue("Worker-1").certificate
     assert CertificatePrincipals(rules).principal(_der(certificate)) == principal
+
+
+def test_a_listener_may_have_rules_of_its_own() -> None:
+    name = "ssl.principal.mapping.rules"
+    configs, _ = process_configs(
+        {
+            "listeners": "SSL://:1,OTHER://:2,PLAINTEXT://:3",
+            "listener.security.protocol.map": "SSL:SSL,OTHER:SSL,PLAINTEXT:PLAINTEXT",
+            name: "RULE:^CN=(.*?)$/$1/",
+            f"listener.name.other.{name}": "RULE:^CN=(.*?)$/other-$1/",
+        }
+    )
+    principals = certificate_principals(configs, configured_listeners(configs, lambda: "own.example"))
+    certificate = _der(Authority("kshare").issue("a").certificate)
+    found = {listener: each.principal(certificate) for listener, each in principals.items()}
+    assert found == {"SSL": "User:a", "OTHER": "User:other-a"}
 
 
 def test_a_client_without_a_certificate_is_anonymous() -> None:

@@ -1,9 +1,9 @@
 """Kafka's config names, types, defaults and ranges, for brokers, topics and groups, and kshare's own (`kshare.*`).
 
 Read first: `definition` (the type of one config and its parsing), then `broker`, `topic`, `group` and `kshare_own` (the
-tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (all configs of a process), `dynamic`
-(broker configs that administrators alter at run time). `Configs` is a set of values over a table, read by name:
-`configs.integer("num.partitions")`.
+tables; their rows are in `broker_*`, `topic_rows` and `group_rows`), `process` (all configs of a process, with those of
+one listener: `listener_names`), `dynamic` (broker configs that administrators alter at run time). `Configs` is a set of
+values over a table, read by name: `configs.integer("num.partitions")`.
 """
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs
@@ -20,7 +20,8 @@ from kshare_core.configs.definition import (
 from kshare_core.configs.dynamic import DynamicConfigs, check_dynamic_configs
 from kshare_core.configs.group import GROUP_CONFIGS, check_group_config, check_group_configs, effective_group_config
 from kshare_core.configs.kshare_own import DEFAULT_QUEUED_BYTES, KSHARE_CONFIGS
-from kshare_core.configs.process import PROCESS_CONFIGS, listener_config_name, process_configs
+from kshare_core.configs.listener_names import listener_config_name
+from kshare_core.configs.process import PROCESS_CONFIGS, process_configs
 from kshare_core.configs.topic import TOPIC_CONFIGS, check_topic_configs, effective_topic_config
 
 __all__ = [

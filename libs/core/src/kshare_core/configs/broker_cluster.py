@@ -80,7 +80,8 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
         "max.connections",
         MAX_INT,
         low=0,
-        text="Maximum client connections of a gateway; further ones are closed.",
+        text="Maximum client connections of a gateway, or with the prefix of a listener of this one; further ones are "
+        "closed.",
         dynamic=True,
     ),
     integer(

@@ -16,37 +16,12 @@ from collections.abc import Mapping
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs
 from kshare_core.configs.definition import Configs, ConfigTable, ConfigValue, InvalidConfig
+from kshare_core.configs.listener_names import TLS_CONFIGS
 from kshare_core.configs.rows import MAX_LONG, long
-
-SECURITY_CONFIGS = frozenset(
-    {
-        "ssl.cipher.suites",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.engine.factory.class",
-        "ssl.key.password",
-        "ssl.keymanager.algorithm",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    }
-)
-"""SslConfigs.RECONFIGURABLE_CONFIGS: only with the prefix `listener.name.<listener>.`."""
 
 PER_BROKER_CONFIGS = frozenset(
     {
-        *SECURITY_CONFIGS,
+        *TLS_CONFIGS,
         "cordoned.log.dirs",
         "listener.security.protocol.map",
         "listeners",
@@ -135,7 +110,7 @@ def check_dynamic_configs(
     fixed = sorted(name for name in texts if name in BROKER_CONFIGS and BROKER_CONFIGS[name].read_only)
     if fixed:
         raise InvalidConfig(f"These configs cannot be altered while a broker runs: {', '.join(fixed)}")
-    bare = sorted(SECURITY_CONFIGS & texts.keys())
+    bare = sorted(TLS_CONFIGS & texts.keys())
     if bare:
         prefix = "listener.name.<listener>."
         raise InvalidConfig(f"These configs can be altered with the prefix {prefix} only: {', '.join(bare)}")

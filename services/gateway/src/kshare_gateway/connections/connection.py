@@ -155,7 +155,8 @@ class ClientConnection(asyncio.Protocol):
             self.client_host = f"/{address_text(peer[0])}"
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and self.sasl is None:
-            self.principal = self._environment.certificate_principal(tls.getpeercert(binary_form=True)) or ""
+            certificate = tls.getpeercert(binary_form=True)
+            self.principal = self._environment.certificate_principal(self.listener, certificate) or ""
         refusal = self._environment.admit(self)
         if refusal is None:
             self._is_admitted = True

@@ -50,8 +50,8 @@ class ConnectionEnvironment:
     spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     traces: RequestTraces | None = None
-    certificate_principal: Callable[[bytes | None], str | None] = lambda certificate: ANONYMOUS
-    """The principal of a client on a TLS listener, by its certificate in DER, None if it presented none.
+    certificate_principal: Callable[[str, bytes | None], str | None] = lambda listener, certificate: ANONYMOUS
+    """The principal of a client on a TLS listener, by the listener and the certificate in DER, None without one.
 
     None: no rule of ssl.principal.mapping.rules matches the certificate, so the connection is closed.
     """

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from kshare_core.configs import Configs, InvalidConfig
-from kshare_core.configs.process import LISTENER_PREFIX
+from kshare_core.configs.listener_names import LISTENER_PREFIX
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)

@@ -25,13 +25,15 @@ def sasl_listeners(
     return {each.name: SaslListener(configs, each.config_prefix, scram_users) for each in listeners if each.is_sasl}
 
 
-def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener]) -> CertificatePrincipals | None:
-    """The principals of clients with certificates; None if no listener has TLS. InvalidConfig."""
-    if not any(each.is_tls for each in listeners):
-        return None
+def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener]) -> dict[str, CertificatePrincipals]:
+    """The principals of clients with certificates at each listener with TLS, by its name; InvalidConfig."""
+    with_tls = [each for each in listeners if each.is_tls]
+    if not with_tls:
+        return {}
     from kshare_gateway.security.certificate_principals import CertificatePrincipals  # loads cryptography
 
-    return CertificatePrincipals(configs.text("ssl.principal.mapping.rules"))
+    name = "ssl.principal.mapping.rules"
+    return {each.name: CertificatePrincipals(tls_configs(configs, each).text(name)) for each in with_tls}
 
 
 def tls_configs(configs: Configs, listener: GatewayListener) -> TlsConfigs:

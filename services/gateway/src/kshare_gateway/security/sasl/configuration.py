@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kshare_core.configs import Configs, ConfigValue, InvalidConfig
 from kshare_core.configs.jaas import LoginModule, parse_jaas
-from kshare_core.configs.process import SASL_MECHANISMS
+from kshare_core.configs.listener_names import SASL_MECHANISMS
 from kshare_gateway.security.sasl.mechanism import SaslExchange
 from kshare_gateway.security.sasl.oauth_bearer import OAUTHBEARER, OAuthBearerExchange, TokenValidator
 from kshare_gateway.security.sasl.plain import PLAIN, PlainUsers
