@@ -23,13 +23,21 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kshare_core.errors import ErrorCode
+from kshare_wire.generated.api_keys import ApiKey
 from support.clients.administration import create_topic
+from support.clients.delivery import wait_for
+from support.clients.kafka_requests import KafkaRequests
 from support.clients.tls_connection import TlsConnection
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.certificates import Authority
 from support.environment.free_ports import free_port
 
 TIMEOUT_S = 30.0
+BROKER = 4
+SET, DELETE = 0, 1
+DYNAMIC = (2, 3)
+"""Sources of configs that were altered, for one broker or for all."""
 ALICE = "User:alice"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LISTENERS = {"PLAINTEXT": "127.0.0.1", "SIX": "[::1]", "SSL": "127.0.0.1", "SASL_SSL": "127.0.0.1"}
@@ -136,3 +144,65 @@ def test_clients_with_sasl_need_no_certificate_and_those_without_do(taken: Taken
     with pytest.raises((ssl.SSLError, ConnectionError)), TlsConnection(port, authority) as connection:
         connection.is_answered()
     assert "set listener.name.sasl_ssl.ssl.client.auth=required to ask" in taken.cluster.log_text()
+
+
+REFUSED = [
+    ("1", "listeners", "PLAINTEXT://127.0.0.1:1"),
+    ("1", "sasl.enabled.mechanisms", "GSSAPI"),
+    ("1", "listener.name.six.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+    ("1", "listener.name.six.plain.sasl.jaas.config", f'{PLAIN_MODULE} required user_bob="pw";'),
+    ("1", "principal.builder.class", "com.example.Builder"),
+    ("1", "listener.name.ssl.principal.builder.class", "com.example.Builder"),
+    ("1", "listener.name.ssl.ssl.keystore.location", "/nonexistent.pem"),
+    ("1", "listener.name.ssl.ssl.keystore.type", "PKCS12"),
+    ("1", "listener.name.nosuch.ssl.client.auth", "required"),
+    ("1", "listener.name.six.ssl.client.auth", "required"),
+    ("", "listener.name.nosuch.max.connections", "1"),
+    ("", "max.connection.creation.rate", "1"),
+    ("", "listener.name.six.max.connection.creation.rate", "1"),
+    ("", "super.users", "User:evil"),
+]
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+@pytest.mark.parametrize(("broker", "name", "value"), REFUSED)
+def test_altered_configs_without_effect_are_refused(
+    taken: Taken, broker: str, name: str, value: str, validate_only: bool
+) -> None:
+    assert altered(taken, broker, name, value, validate_only=validate_only) == ErrorCode.INVALID_REQUEST
+    assert dynamic_configs(taken, broker) == set()
+
+
+def test_an_altered_config_of_a_listener_counts_for_new_connections(taken: Taken) -> None:
+    name, port = "listener.name.sasl_ssl.ssl.client.auth", int(taken.addresses["SASL_SSL"].rpartition(":")[2])
+
+    def is_let_in() -> bool:
+        try:
+            with TlsConnection(port, taken.folder / "ca.pem") as connection:
+                return connection.is_answered()
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+    assert is_let_in()
+    assert altered(taken, "1", name, "required") == ErrorCode.NONE
+    assert dynamic_configs(taken, "1") == {name}
+    wait_for(lambda: not is_let_in(), "clients need a certificate")
+    assert altered(taken, "1", name, None) == ErrorCode.NONE
+    wait_for(is_let_in, "clients need no certificate")
+
+
+def altered(taken: Taken, broker: str, name: str, value: str | None, *, validate_only: bool = False) -> ErrorCode:
+    """The answer to the new value of a broker's config; None removes it."""
+    change = {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
+    resource = {"resource_type": BROKER, "resource_name": broker, "configs": [change]}
+    with KafkaRequests(taken.cluster.bootstrap) as root:
+        answer = root.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only)
+    return ErrorCode(answer.responses[0].error_code)
+
+
+def dynamic_configs(taken: Taken, broker: str) -> set[str]:
+    """The names of the configs that were altered for the broker, or for all."""
+    resource = {"resource_type": BROKER, "resource_name": broker, "configuration_keys": None}
+    with KafkaRequests(taken.cluster.bootstrap) as root:
+        answer = root.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+    return {config.name for config in answer.results[0].configs if int(config.config_source) in DYNAMIC}

@@ -84,7 +84,10 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(folder: Path, texts: dict[str, str]) -> AsyncIterator[Listening]:
+async def listening(
+    folder: Path, texts: dict[str, str], altered: dict[str, str] | None = None
+) -> AsyncIterator[Listening]:
+    """`altered` has the broker configs that an administrator altered before the gateway starts."""
     path = AUTHORITY.issue("localhost").write_combined(folder / "server.pem")
     configs, _ = process_configs(
         {
@@ -95,6 +98,7 @@ async def listening(folder: Path, texts: dict[str, str]) -> AsyncIterator[Listen
         }
     )
     async with GatewayHarness() as harness:
+        harness.catalog.broker_configs["9"] = altered or {}
         settings = GatewaySettings(
             node_id=9,
             client_listen="",
@@ -236,6 +240,32 @@ def test_a_stop_ends_handshakes(loop: str, tmp_path: Path) -> None:
         assert await asyncio.wait_for(reader.read(), 10) == b""
 
     run(loop, tmp_path, scenario)
+
+
+def test_altered_configs_are_in_force_for_the_first_client(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        altered = {"listener.name.ssl.ssl.client.auth": "required"}
+        stores = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(AUTHORITY.write(tmp_path / "ca.pem"))}
+        async with listening(tmp_path, stores, altered) as found:
+            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                await is_answered(*await found.encrypted())
+
+    asyncio.run(scenario())
+
+
+def test_altered_configs_that_cannot_be_used_leave_those_of_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    altered = {"listener.name.ssl.ssl.keystore.location": "/gone.pem", "listeners": "SSL://127.0.0.1:1"}
+
+    async def scenario() -> None:
+        async with listening(tmp_path, {}, altered) as found:
+            assert await is_answered(*await found.encrypted())
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "listener SSL keeps its former certificates" in caplog.text
+    assert "altered broker configs have no effect at this gateway: listeners; set them in its file" in caplog.text
 
 
 def test_what_the_catalog_is_told(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ class GatewayNode:
         settings = self._settings = replace(settings, configs=self._configs)
         self._incarnation = f"{environment.random.getrandbits(128):032x}"
         self._catalog_problem: str | None = None
+        self._without_effect: list[str] = []
+        """Names of altered broker configs that a log line has told to be without effect."""
         self._catalog = CatalogFollower(
             network=network,
             coordinator_address=settings.coordinator_address,
@@ -365,7 +367,8 @@ class GatewayNode:
 
     def _new_view(self, old: CatalogView, new: CatalogView) -> None:
         self._catalog_problem = None
-        alter_configs(self._configs, new, self._settings.node_id)
+        if alter_configs(self._configs, new, self._settings.node_id):
+            self._warn_of_configs_without_effect()
         self._connections_per_ip.configs_changed()
         self._gateway.reassignments.on_view(old, new)
         for topic_id in old.topics_by_id:
@@ -373,6 +376,13 @@ class GatewayNode:
                 self._gateway.cache.drop_topic(topic_id)
         for key in logs_begun_anew(old, new):
             self._gateway.cache.drop_partition(key)
+
+    def _warn_of_configs_without_effect(self) -> None:
+        names = self._configs.without_effect()
+        if names and names != self._without_effect:
+            text = "altered broker configs have no effect at this gateway: %s; set them in its file, and remove these"
+            log.warning(text, ", ".join(names))
+        self._without_effect = names
 
     def _note_catalog_problem(self, text: str) -> None:
         if text != self._catalog_problem:

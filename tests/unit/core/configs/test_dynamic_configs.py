@@ -11,6 +11,7 @@ from kshare_core.configs import (
     InvalidConfig,
     check_dynamic_configs,
     effective_topic_config,
+    process_configs,
 )
 
 
@@ -83,6 +84,23 @@ def test_a_number_that_an_older_version_stored_stays_in_force() -> None:
         ({"leader.replication.throttled.rate": "abc"}, True, "Not a number of type LONG"),
         ({"follower.replication.throttled.rate": "-1"}, False, "at least 0"),
         ({"replica.alter.log.dirs.io.max.bytes.per.second": ""}, False, "Not a number of type LONG"),
+        ({"super.users": "User:evil"}, False, "cannot be altered"),
+        ({"allow.everyone.if.no.acl.found": "true"}, False, "cannot be altered"),
+        ({"kshare.max.groups": "5"}, False, "cannot be altered"),
+        ({"listeners": "PLAINTEXT://:1"}, True, "no effect"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, True, "no effect"),
+        ({"config.providers": "file"}, False, "no effect"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, True, "no effect"),
+        ({"listener.name.x.sasl.enabled.mechanisms": "PLAIN"}, True, "no effect"),
+        ({"listener.name.x.plain.sasl.jaas.config": "a.Module required;"}, True, "no effect"),
+        ({"listener.name.x.gssapi.sasl.jaas.config": "a.Module required;"}, True, "no effect"),
+        ({"listener.name.x.plain.connections.max.reauth.ms": "1000"}, True, "no effect"),
+        ({"listener.name.x.ssl.principal.mapping.rules": "DEFAULT"}, True, "no effect"),
+        ({"listener.name.x.ssl.engine.factory.class": "a.Factory"}, True, "no effect"),
+        ({"principal.builder.class": "a.Builder"}, True, "no effect"),
+        ({"listener.name.x.principal.builder.class": "a.Builder"}, True, "no effect"),
+        ({"max.connection.creation.rate": "1"}, False, "no effect"),
+        ({"listener.name.x.max.connection.creation.rate": "1"}, False, "no effect"),
     ],
 )
 def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> None:
@@ -98,7 +116,9 @@ def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> No
         ({"leader.replication.throttled.rate": "1000", "follower.replication.throttled.rate": "0"}, True),
         ({"listener.name.x.ssl.keystore.type": "JKS"}, True),
         ({"listener.name.x.max.connections": "5"}, False),
-        ({"listeners": "PLAINTEXT://:1"}, True),
+        ({"listener.name.x.ssl.client.auth": "required"}, True),
+        ({"listener.name.x.num.network.threads": "3"}, False),
+        ({"max.connection.creation.rate": "2147483647"}, False),
         ({"num.io.threads": "16", "log.retention.ms": "-1"}, False),
     ],
 )
@@ -113,3 +133,32 @@ def test_pools_change_by_half_of_what_is_in_force() -> None:
     check_dynamic_configs(configs, {"num.io.threads": "32"}, {}, per_broker=False)
     with pytest.raises(InvalidConfig, match="32"):
         check_dynamic_configs(configs, {"num.io.threads": "33"}, {}, per_broker=False)
+
+
+STORED = {
+    "kshare.max.groups": "5",
+    "listener.name.x.plain.sasl.jaas.config": "a.Module required;",
+    "listener.name.x.ssl.client.auth": "required",
+    "listeners": "PLAINTEXT://:1",
+    "super.users": "User:evil",
+}
+"""Values that an earlier kshare accepted."""
+
+
+def test_stored_values_without_effect_are_named_and_change_nothing() -> None:
+    configs = DynamicConfigs(static())
+    configs.alter({"max.connections": "5", "nobody.knows.this": "x"}, STORED)
+    assert configs.without_effect() == sorted(STORED), "there is no listener x"
+    assert configs.text("super.users") == "" and configs.integer("kshare.max.groups") != 5
+    of_x, _ = process_configs({"listeners": "X://:1"})
+    configs = DynamicConfigs(of_x)
+    configs.alter({"listener.name.x.max.connections": "5"}, {"listener.name.x.ssl.client.auth": "required"})
+    assert configs.without_effect() == []
+
+
+def test_stored_values_without_effect_do_not_stand_in_the_way_of_others() -> None:
+    after = {**STORED, "num.io.threads": "9"}
+    check_dynamic_configs(DynamicConfigs(static()), {}, after, per_broker=True, before=STORED)
+    with pytest.raises(InvalidConfig, match=r"no effect.*listeners"):
+        changed = {**after, "listeners": "PLAINTEXT://:2"}
+        check_dynamic_configs(DynamicConfigs(static()), {}, changed, per_broker=True, before=STORED)

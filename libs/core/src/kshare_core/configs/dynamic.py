@@ -7,6 +7,10 @@ sees a change at once.
 The rules for names and values are those of Kafka 4.3.1 (DynamicBrokerConfig): names that Kafka does not know are
 accepted, and known ones must be dynamic; security configs need a listener's prefix; some can only be set for one broker
 at a time; thread pools change by a factor of two at most.
+
+Narrower than Kafka: a config that protects a cluster from clients, or names its listeners, is refused where nothing
+would apply it. Else it would be shown as in force, and let in whom it keeps out. An earlier kshare may have stored such
+values: they stay in the catalog without effect.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Mapping
 
 from kshare_core.configs.broker import BROKER_CONFIGS, check_broker_configs
 from kshare_core.configs.definition import Configs, ConfigTable, ConfigValue, InvalidConfig
-from kshare_core.configs.listener_names import TLS_CONFIGS
+from kshare_core.configs.listener_names import LISTENER_PREFIX, TLS_CONFIGS, protecting_name
 from kshare_core.configs.rows import MAX_LONG, long
 
 PER_BROKER_CONFIGS = frozenset(
@@ -51,6 +55,18 @@ THROTTLED_RATES: ConfigTable = {
     )
 }
 """QuotaConfig.brokerQuotaConfigs: no configs of a property file, so a change is checked and has no effect."""
+READ_AT_START = frozenset(
+    {
+        "config.providers",
+        "listener.security.protocol.map",
+        "listeners",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+    }
+)
+"""Configs that are dynamic in Kafka, and here those of the file for as long as a process runs."""
+ALTERABLE_OF_LISTENERS = TLS_CONFIGS | {"max.connections"}
+"""Configs that protect a cluster, and that gateways apply when they are altered for one of their listeners."""
 THREAD_POOLS = (
     "background.threads",
     "log.cleaner.threads",
@@ -86,6 +102,17 @@ class DynamicConfigs(Configs):
         self.generation += 1
         return True
 
+    def without_effect(self) -> list[str]:
+        """The names of dynamic values that an earlier kshare accepted, and that have no effect on this broker."""
+        texts = {**self.of_all_brokers, **self.of_this_broker}
+        return sorted(name for name, text in texts.items() if self._is_without_effect(name, text))
+
+    def _is_without_effect(self, name: str, text: str) -> bool:
+        definition = self.table.get(name)
+        if definition is None and name.startswith(LISTENER_PREFIX):
+            return protecting_name(name) is not None
+        return (definition is not None and definition.read_only) or has_no_effect(name, text)
+
     def _readable(self, texts: Mapping[str, str]) -> dict[str, ConfigValue]:
         found = {}
         for name, text in texts.items():
@@ -99,18 +126,40 @@ class DynamicConfigs(Configs):
         return found
 
 
+def has_no_effect(name: str, text: str) -> bool:
+    """Whether a config protects a cluster, or names its listeners, and is not applied when it is altered."""
+    if name in READ_AT_START:
+        return True
+    base_name = protecting_name(name)
+    if base_name is None:
+        return False
+    definition = BROKER_CONFIGS[base_name]
+    if definition.has_effect:
+        return name != base_name and base_name not in ALTERABLE_OF_LISTENERS
+    try:
+        return definition.parse(text) != definition.default
+    except InvalidConfig:
+        return True
+
+
 def check_dynamic_configs(
-    current: Configs, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str], *, per_broker: bool
+    current: Configs,
+    of_all_brokers: Mapping[str, str],
+    of_this_broker: Mapping[str, str],
+    *,
+    per_broker: bool,
+    before: Mapping[str, str] | None = None,
 ) -> None:
     """Raises InvalidConfig if these values cannot be set for one broker (`per_broker`), or for all.
 
-    `current` has the values in force.
+    `current` has the values in force, `before` those that the broker, or all together, have already.
     """
     texts = of_this_broker if per_broker else of_all_brokers
-    fixed = sorted(name for name in texts if name in BROKER_CONFIGS and BROKER_CONFIGS[name].read_only)
+    changed = {name: text for name, text in texts.items() if (before or {}).get(name) != text}
+    fixed = sorted(name for name in changed if name in current.table and current.table[name].read_only)
     if fixed:
         raise InvalidConfig(f"These configs cannot be altered while a broker runs: {', '.join(fixed)}")
-    bare = sorted(TLS_CONFIGS & texts.keys())
+    bare = sorted(TLS_CONFIGS & changed.keys())
     if bare:
         prefix = "listener.name.<listener>."
         raise InvalidConfig(f"These configs can be altered with the prefix {prefix} only: {', '.join(bare)}")
@@ -121,6 +170,10 @@ def check_dynamic_configs(
     of_one = sorted(name for name in texts if _is_per_broker(name))
     if of_one and not per_broker:
         raise InvalidConfig(f"These configs can be altered for one broker at a time only: {', '.join(of_one)}")
+    useless = sorted(name for name, text in changed.items() if has_no_effect(name, text))
+    if useless:
+        advice = "set them in the files of the gateways, and restart these"
+        raise InvalidConfig(f"These configs would have no effect while a broker runs: {', '.join(useless)}; {advice}")
     after = DynamicConfigs(current.static if isinstance(current, DynamicConfigs) else current)
     after.alter(of_all_brokers, of_this_broker)
     check_broker_configs(after)

@@ -92,7 +92,7 @@ class TlsListener:
         """Starts accepting connections and checking for renewed certificates."""
         for each in self._sockets:
             self._start_accepting(each, self._environment.new_connection)
-        self._look_later()
+        self._look()  # an administrator may have altered the configs of the file
 
     async def open_port(
         self, host: str, port: int, new_connection: Callable[[], ClientConnection]

@@ -2,7 +2,8 @@
 
 Each resource is changed as a whole or not at all. What a topic or group shall have in the end is checked before it is
 looked up: INVALID_CONFIG comes before UNKNOWN_TOPIC_OR_PARTITION. What is wrong with a broker's configs is
-INVALID_REQUEST, and names that Kafka does not know are accepted there (see `kshare_core.configs.dynamic`).
+INVALID_REQUEST, and names that Kafka does not know are accepted there (see `kshare_core.configs.dynamic`). What only
+the gateway of a broker can tell, such as whether its keystore can be read, that gateway has checked before.
 
 Group configs may be set before the group exists; a group's values must lie within the bounds of the broker configs
 (group.share.min.… and group.share.max.…). A group is refused a dead-letter topic that could not receive a dead letter
@@ -200,7 +201,8 @@ def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs,
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
     of_all = after if not broker_id else state.broker_configs.get("", {})
     try:
-        check_dynamic_configs(configs, of_all, after if broker_id else {}, per_broker=bool(broker_id))
+        of_one = after if broker_id else {}
+        check_dynamic_configs(configs, of_all, of_one, per_broker=bool(broker_id), before=before)
     except InvalidConfig as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     changes.budget.take(configs_bytes(broker_id, before), configs_bytes(broker_id, after))

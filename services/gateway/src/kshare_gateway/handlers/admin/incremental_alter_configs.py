@@ -8,6 +8,7 @@ get REQUEST_TIMED_OUT.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Protocol, TypeVar
@@ -19,6 +20,7 @@ from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
 from kshare_gateway.groups.id_limit import group_id_problem
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import Access, config_denial
+from kshare_gateway.security.altered_configs import problem_of_listeners
 from kshare_gateway.served_apis import ElementArrays, serve
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import INCREMENTAL_ALTER_CONFIGS
@@ -102,12 +104,18 @@ async def altered(
     gateway = context.gateway
     wanted = Wanted(validate_only=validate_only)
     refused: list[AResult] = []
+    brokers = Counter(resource.resource_name for resource in resources if resource.resource_type == BROKER)
     for number, resource in enumerate(resources, 1):
         kind, name = resource.resource_type, resource.resource_name
         problem = config_denial(context, Operation.ALTER_CONFIGS, kind, name) or _problem(gateway, kind, name)
         if problem is None:
-            fill(wanted.resources.add(resource_type=kind, resource_name=name), resource)
-        else:
+            entry = wanted.resources.add(resource_type=kind, resource_name=name)
+            fill(entry, resource)
+            if kind == BROKER and brokers[name] == 1:  # the coordinator refuses what is given twice
+                problem = problem_of_listeners(gateway, entry)
+            if problem is not None:
+                del wanted.resources[-1]
+        if problem is not None:
             refused.append(result_of(problem.code, problem.message, kind, name))
         if number % RESOURCES_PER_TURN == 0:
             await asyncio.sleep(0)
