@@ -1,11 +1,13 @@
 """The security of a Kafka cluster whose file and ACLs kshare takes over: it is the same here.
 
 - SIX is a listener at an IPv6 address, since Kafka writes such addresses in its own way.
+- CONTROLLER is the listener of a broker that is a controller, too, and has no authentication.
 - SSL and SASL_SSL have one ssl.client.auth=required without a prefix, which Kafka applies to SSL only.
 """
 
 from __future__ import annotations
 
+import socket
 import ssl
 import uuid
 from collections.abc import Iterator
@@ -40,8 +42,20 @@ DYNAMIC = (2, 3)
 """Sources of configs that were altered, for one broker or for all."""
 ALICE = "User:alice"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-LISTENERS = {"PLAINTEXT": "127.0.0.1", "SIX": "[::1]", "SSL": "127.0.0.1", "SASL_SSL": "127.0.0.1"}
-PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SIX": "SASL_PLAINTEXT", "SSL": "SSL", "SASL_SSL": "SASL_SSL"}
+LISTENERS = {
+    "CONTROLLER": "127.0.0.1",
+    "PLAINTEXT": "127.0.0.1",
+    "SIX": "[::1]",
+    "SSL": "127.0.0.1",
+    "SASL_SSL": "127.0.0.1",
+}
+PROTOCOLS = {
+    "CONTROLLER": "PLAINTEXT",
+    "PLAINTEXT": "PLAINTEXT",
+    "SIX": "SASL_PLAINTEXT",
+    "SSL": "SSL",
+    "SASL_SSL": "SASL_SSL",
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,15 @@ def settings_of(addresses: dict[str, str], folder: Path) -> dict[str, str]:
     jaas = f'{PLAIN_MODULE} required user_alice="pw";'
     sasl = [name for name in LISTENERS if "SASL" in PROTOCOLS[name]]
     return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{addresses['CONTROLLER']}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "SASL_SSL",
         "listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
+        "advertised.listeners": ",".join(
+            f"{name}://{address}" for name, address in addresses.items() if name != "CONTROLLER"
+        ),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
         "sasl.enabled.mechanisms": "PLAIN",
         **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": jaas for name in sasl},
@@ -132,6 +154,13 @@ def test_acls_are_about_an_ipv6_address_in_each_spelling(taken: Taken, written: 
     assert root.describe_acls(of_the_topic).result(TIMEOUT_S) == [allowed], "with the text that it was given"
     create(acl("*", AclPermissionType.ALLOW), acl(written, AclPermissionType.DENY))
     assert not sees()
+
+
+def test_the_listener_of_controllers_is_not_opened(taken: Taken) -> None:
+    host, _, port = taken.addresses["CONTROLLER"].rpartition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), TIMEOUT_S).close()
+    assert "controller.listener.names is CONTROLLER: gateways do not listen there" in taken.cluster.log_text()
 
 
 def test_clients_with_sasl_need_no_certificate_and_those_without_do(taken: Taken) -> None:

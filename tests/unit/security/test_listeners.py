@@ -61,6 +61,22 @@ def test_without_listeners_there_are_none() -> None:
             },
             [("PLAINTEXT", "PLAINTEXT", "", 9092, "fd00::7", 9092), ("EXTERNAL", "SSL", "", 9094, "2001:db8::1", 443)],
         ),
+        (
+            {
+                "listeners": "SASL_SSL://a:9092,CONTROLLER://a:9093,Other://a:9094",
+                "controller.listener.names": "controller, other",
+                "advertised.listeners": "SASL_SSL://b:9092",
+            },
+            [("SASL_SSL", "SASL_SSL", "a", 9092, "b", 9092)],
+        ),
+        (
+            {
+                "listeners": "CONTROLLER://:9093,PLAINTEXT://a:9092",
+                "controller.listener.names": "CONTROLLER",
+                "advertised.listeners": "PLAINTEXT://b:9092,CONTROLLER://b:9093",
+            },
+            [("PLAINTEXT", "PLAINTEXT", "a", 9092, "b", 9092)],
+        ),
     ],
 )
 def test_what_listeners_say(texts: dict[str, str], expected: list[tuple[str, str, str, int, str, int]]) -> None:
@@ -92,6 +108,10 @@ def test_what_listeners_say(texts: dict[str, str], expected: list[tuple[str, str
         ({"listeners": "SSL://a:1", "advertised.listeners": "SSL://a:0"}, "port 0 for SSL"),
         ({"advertised.listeners": "SSL://a:1"}, "set without listeners"),
         ({"listener.name.ssl.ssl.client.auth": "none"}, "ssl.client.auth is set without listeners"),
+        (
+            {"listeners": "CONTROLLER://a:1", "controller.listener.names": "CONTROLLER"},
+            "has only those of controller.listener.names; a gateway does not open these",
+        ),
     ],
 )
 def test_what_is_refused(texts: dict[str, str], problem: str) -> None:

@@ -24,7 +24,11 @@ BROKER_CLUSTER: tuple[ConfigDefinition, ...] = (
     listing("config.providers", (), dynamic=True),
     long("connections.max.idle.ms", 600000, text="Idle time after which a connection is closed."),
     boolean("controlled.shutdown.enable", True),
-    listing("controller.listener.names", None),
+    listing(
+        "controller.listener.names",
+        None,
+        text="The listeners of Kafka's controllers, which a gateway does not open.",
+    ),
     long("controller.performance.always.log.threshold.ms", 2000, low=0, internal=True),
     long("controller.performance.sample.period.ms", 60000, low=100, internal=True),
     integer("controller.quorum.append.linger.ms", 25, low=0),

@@ -47,6 +47,11 @@ def process_configs(texts: Mapping[str, str]) -> tuple[Configs, list[str]]:
     warnings = [
         f"{name} is a Kafka config without effect in kshare" for name in texts if not configs.table[name].has_effect
     ]
+    if configs.is_set("controller.listener.names"):
+        names = texts["controller.listener.names"].strip()
+        warnings.append(
+            f"controller.listener.names is {names}: gateways do not listen there, kshare has no controllers"
+        )
     return configs, warnings
 
 

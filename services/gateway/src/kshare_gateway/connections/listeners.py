@@ -6,13 +6,16 @@ empty host means every interface. Each name and port may occur once (a port twic
 0.0.0.0 cannot be advertised. `advertised.listeners` defaults to `listeners`, with this machine's name for an empty
 host.
 
+`controller.listener.names` are the listeners of Kafka's controllers. A gateway does not open them: in an ordinary file
+of a broker they have no authentication.
+
 Narrower than Kafka: each listener is advertised, since gateways do not call each other by listeners.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -83,12 +86,16 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
             if name.startswith(LISTENER_PREFIX) and configs.is_set(name):
                 raise InvalidConfig(f"{name} is set without listeners")
         return ()
-    written = _entries("listeners", configs["listeners"])
+    of_controllers = _controller_names(configs)
+    written = [entry for entry in _entries("listeners", configs["listeners"]) if entry.name not in of_controllers]
+    if not written:
+        text = "listeners has only those of controller.listener.names"
+        raise InvalidConfig(f"{text}; a gateway does not open these, and needs one for clients")
     protocols = _protocols(configs)
     _check_ports(written)
     advertised = {entry.name: entry for entry in written}
     if configs.is_set("advertised.listeners"):
-        advertised = _advertised(configs, advertised)
+        advertised = _advertised(configs, advertised, of_controllers)
     found = []
     for entry in written:
         if entry.name not in protocols:
@@ -107,8 +114,16 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
     return tuple(found)
 
 
-def _advertised(configs: Configs, listeners: Mapping[str, _Written]) -> dict[str, _Written]:
-    found = {entry.name: entry for entry in _entries("advertised.listeners", configs["advertised.listeners"])}
+def _controller_names(configs: Configs) -> frozenset[str]:
+    value = configs["controller.listener.names"]
+    return frozenset(name.upper() for name in value) if isinstance(value, tuple) else frozenset()
+
+
+def _advertised(
+    configs: Configs, listeners: Mapping[str, _Written], of_controllers: Collection[str]
+) -> dict[str, _Written]:
+    entries = _entries("advertised.listeners", configs["advertised.listeners"])
+    found = {entry.name: entry for entry in entries if entry.name not in of_controllers}
     unknown = [name for name in found if name not in listeners]
     if unknown:
         raise InvalidConfig(f"advertised.listeners has {','.join(unknown)}, which listeners does not have")
