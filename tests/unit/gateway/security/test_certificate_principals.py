@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.x509.name import _ASN1Type as Asn1
 from cryptography.x509.oid import NameOID
 
 from kshare_core.configs import InvalidConfig, process_configs
@@ -15,11 +19,28 @@ from kshare_gateway.security.configuration import certificate_principals
 from support.environment.certificates import Authority
 
 CN, ORGANIZATION, C = NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.COUNTRY_NAME
-EMAIL = NameOID.EMAIL_ADDRESS
+EMAIL, UID = NameOID.EMAIL_ADDRESS, NameOID.USER_ID
+KEY = generate_private_key(SECP256R1())
 
 
 def name_of(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in parts])
+
+
+def certificate_of(subject: x509.Name) -> x509.Certificate:
+    """As a client presents it: read from its DER."""
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(name_of((CN, "issuer")))
+        .public_key(KEY.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(KEY, hashes.SHA256())
+    )
+    return x509.load_der_x509_certificate(_der(made))
 
 
 @pytest.mark.parametrize(
@@ -30,13 +51,42 @@ def name_of(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
         (name_of((CN, "#a ")), "CN=\\#a\\ "),
         (name_of((CN, "a"), (EMAIL, "a@b.se")), "1.2.840.113549.1.9.1=#1606614062 2e7365".replace(" ", "") + ",CN=a"),
         (
-            x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(CN, "a")])]),
-            "CN=a",
+            x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(CN, "b"), x509.NameAttribute(UID, "a")])]),
+            "CN=b+UID=a",
         ),
+        (name_of((ORGANIZATION, "x"), (CN, "a=b")), "CN=a\\=b,O=x"),
+        (name_of((ORGANIZATION, "x"), (CN, "a#b")), "CN=a\\#b,O=x"),
+        (name_of((NameOID.STREET_ADDRESS, "x=1"), (UID, "us er")), "UID=us er,STREET=x\\=1"),
+        (name_of((CN, "  two  ")), "CN=\\ \\ two\\ \\ "),
+        (name_of((CN, " ")), "CN=\\ "),
+        (name_of((CN, "   ")), "CN=\\ \\ \\ "),
+        (name_of((CN, "a  b")), "CN=a  b"),
+        (name_of((CN, "\\ ")), "CN=\\\\\\ "),
+        (name_of((CN, " \n ")), "CN=\\ \n\\ "),
+        (name_of((CN, "\r a\t")), "CN=\\\r\\ a\t"),
+        (name_of((CN, "a\0b")), "CN=a\\00b"),
+        (name_of((CN, "\u00a0é\u3000")), "CN=\u00a0é\u3000"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.T61String)]), "CN=\\ 1"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.PrintableString)]), "CN=\\ 1"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.IA5String)]), "CN=\\ 1"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.BMPString)]), "CN=\\00 \\001"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.UniversalString)]), "CN=#1c080000002000000031"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.NumericString)]), "CN=#12022031"),
+        (x509.Name([x509.NameAttribute(CN, " 1", Asn1.VisibleString)]), "CN=#1a022031"),
+        (x509.Name([x509.NameAttribute(EMAIL, "1", Asn1.BMPString)]), "1.2.840.113549.1.9.1=#1e020031"),
+        (x509.Name([]), ""),
     ],
 )
 def test_a_name_is_written_as_java_writes_it(name: x509.Name, text: str) -> None:
-    assert distinguished_name(name) == text
+    """The texts are those of X500Principal.getName() for the DER of these names."""
+    assert distinguished_name(certificate_of(name).subject) == text
+
+
+def test_a_client_whose_name_cannot_be_read_is_nobody() -> None:
+    der = _der(certificate_of(x509.Name([x509.NameAttribute(CN, "aX", Asn1.T61String)])))
+    written, not_utf_8 = b"\x14\x02aX", b"\x14\x02a\xe9"
+    assert CertificatePrincipals("DEFAULT").principal(der) == "User:CN=aX"
+    assert CertificatePrincipals("DEFAULT").principal(der.replace(written, not_utf_8)) is None
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 A rule is DEFAULT, which takes the subject's distinguished name as it is, or RULE:pattern/replacement/[LU]: a name that
 the pattern matches as a whole becomes the replacement, in small (L) or capital (U) letters. The first rule that matches
-counts. A name is written as Java writes it (RFC 2253): attributes without a keyword there have their number and their
-value in hexadecimal digits.
+counts. A name is written as Java writes it (X500Principal.getName, RFC 2253): attributes without a keyword there have
+their number and their value in hexadecimal digits, and so have values that are no string to Java.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ KEYWORDS = {
     NameOID.USER_ID: "UID",
 }
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
-_UTF8_STRING = 0x0C
-_SPECIAL = re.compile(r'([,+"\\<>;])')
+_UTF8_STRING, _PRINTABLE_STRING, _T61_STRING, _IA5_STRING = 0x0C, 0x13, 0x14, 0x16
+_UNIVERSAL_STRING, _BMP_STRING = 0x1C, 0x1E
+_STRINGS = frozenset({_UTF8_STRING, _PRINTABLE_STRING, _T61_STRING, _IA5_STRING, _BMP_STRING})
+"""What Java writes as text. It reads the bytes of each as UTF-8, those of a BMPString too."""
+_ENCODINGS = {_BMP_STRING: "utf-16-be", _UNIVERSAL_STRING: "utf-32-be"}
+_ESCAPES = str.maketrans({**{sign: f"\\{sign}" for sign in ',=+<>#;"\\'}, "\0": "\\00"})
+_OUTER_BLANKS = re.compile(r"\A[ \r]+|[ \r]+\Z")
 
 
 class CertificatePrincipals:
@@ -51,10 +56,16 @@ class CertificatePrincipals:
             position = match.end()
 
     def principal(self, certificate: bytes | None) -> str | None:
-        """The principal of a client certificate (DER), ANONYMOUS without one; None if no rule matches its name."""
+        """The principal of a client certificate (DER), ANONYMOUS without one; None if no rule matches its name.
+
+        None also for a name that cannot be read, such as a T61String with letters beyond ASCII.
+        """
         if certificate is None:
             return ANONYMOUS
-        name = distinguished_name(x509.load_der_x509_certificate(certificate).subject)
+        try:
+            name = distinguished_name(x509.load_der_x509_certificate(certificate).subject)
+        except ValueError:
+            return None
         for rule in self._rules or [None]:
             found = name if rule is None else rule.apply(name)
             if found is not None:
@@ -69,20 +80,16 @@ def distinguished_name(subject: x509.Name) -> str:
 
 def _written(attribute: x509.NameAttribute[str | bytes]) -> str:
     keyword, value = KEYWORDS.get(attribute.oid), attribute.value
-    if keyword is not None and isinstance(value, str):
-        return f"{keyword}={_escaped(value)}"
-    content = value if isinstance(value, bytes) else value.encode()
+    tag = getattr(getattr(attribute, "_type", None), "value", _UTF8_STRING)
+    content = value if isinstance(value, bytes) else value.encode(_ENCODINGS.get(tag, "utf-8"))
+    if keyword is not None and tag in _STRINGS:
+        return f"{keyword}={_escaped(content.decode(errors='replace'))}"
     length = len(content)
     longer = length.to_bytes((length.bit_length() + 7) // 8)
     header = bytes([length]) if length < 0x80 else bytes([0x80 | len(longer)]) + longer
-    tag = getattr(getattr(attribute, "_type", None), "value", _UTF8_STRING)
-    return f"{attribute.oid.dotted_string}=#{(bytes([tag]) + header + content).hex()}"
+    name = attribute.oid.dotted_string if keyword is None else keyword
+    return f"{name}=#{(bytes([tag]) + header + content).hex()}"
 
 
 def _escaped(value: str) -> str:
-    text = _SPECIAL.sub(r"\\\1", value)
-    if text.startswith(("#", " ")):
-        text = "\\" + text
-    if text.endswith(" ") and len(text) > 1:
-        text = text[:-1] + "\\ "
-    return text
+    return _OUTER_BLANKS.sub(lambda blanks: "".join(f"\\{blank}" for blank in blanks[0]), value.translate(_ESCAPES))
