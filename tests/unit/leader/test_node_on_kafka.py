@@ -7,9 +7,11 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import pytest
+
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import ErrorCode
-from kshare_core.identifiers import SharePartitionKey
+from kshare_core.identifiers import ZERO_TOPIC_ID, SharePartitionKey
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -251,6 +253,7 @@ def run(
     *,
     records: Sequence[bytes] = (),
     group_configs: dict[str, str] | None = None,
+    has_topic_ids: bool = True,
 ) -> None:
     """The topic has `records`, in batches of two, when the leader starts."""
 
@@ -259,6 +262,9 @@ def run(
         assert await create_topic(upstream, "orders", partitions=1, replicas=1, configs={})
         topic_id = (await upstream.describe(["orders"])).topics["orders"].topic_id
         bench = Bench(upstream, topic_id, EARLIEST | (group_configs or {}))
+        if not has_topic_ids:
+            upstream.topic_ids.clear()
+            bench.catalog.topic.topic_id, bench.catalog.topic.upstream_topic_id = b"invented".ljust(16), ZERO_TOPIC_ID
         for index in range(0, len(records), 2):
             await bench.append(*records[index : index + 2])
         bench.states.run(InitializeState(bench.key, 3, -1))
@@ -476,3 +482,45 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
         assert any("in the catalog" in problem for problem in bench.node.problems()), bench.node.problems()
 
     run(body, records=values(10))
+
+
+@pytest.mark.parametrize("catalog_is_first", [False, True])
+def test_a_topic_is_read_on_when_the_cluster_gives_it_an_id(catalog_is_first: bool) -> None:
+    """The catalog keeps the id that it invented, and has the cluster's id beside it."""
+    of_cluster = b"c" * 16
+
+    def change_catalog(bench: Bench) -> None:
+        bench.catalog.topic.upstream_topic_id = of_cluster
+        bench.catalog.change()
+
+    async def next_leader(bench: Bench) -> None:
+        await bench.node.stop(1000)
+        bench.node = bench.new_node()
+        bench.catalog.topic.partitions[0].leader_epoch += 1
+        bench.catalog.change()
+        await bench.node.start()
+
+    async def body(bench: Bench) -> None:
+        assert await bench.fetch(max_records=4) == [(0, 3, 1)]
+        assert await bench.acknowledge(0, 3) == ErrorCode.NONE
+        bench.upstream.topic_ids["orders"] = of_cluster
+        if catalog_is_first:
+            change_catalog(bench)
+            assert await bench.fetch(max_records=2) == [(4, 5, 1)], "the open log"
+            assert await bench.acknowledge(4, 5) == ErrorCode.NONE
+        await next_leader(bench)
+        done = 6 if catalog_is_first else 4
+        assert await bench.fetch() == [(done, 9, 1)]
+        assert await bench.acknowledge(done, 9) == ErrorCode.NONE
+        if not catalog_is_first:
+            change_catalog(bench)
+        await bench.append(b"10", b"11")
+        assert await bench.fetch() == [(10, 11, 1)] and bench.node.problems() == []
+        assert list(bench.values.values()) == values(12)
+        bench.upstream.topic_ids["orders"] = b"d" * 16  # made again
+        await bench.append(b"other", b"other")
+        await bench.call(SHARE_FETCH, bench.share_fetch_request(500, 500))
+        await asyncio.sleep(10)
+        assert any("in the catalog" in problem for problem in bench.node.problems()), bench.node.problems()
+
+    run(body, records=values(10), has_topic_ids=False)

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kshare_core.configs import DynamicConfigs
-from kshare_core.identifiers import SharePartitionKey, TopicPartition, group_partition_of, state_partition_of
+from kshare_core.identifiers import (
+    ZERO_TOPIC_ID,
+    SharePartitionKey,
+    TopicPartition,
+    group_partition_of,
+    state_partition_of,
+)
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, security_pb2
 
 PLAINTEXT_LISTENER = "PLAINTEXT"
@@ -29,6 +35,17 @@ def client_endpoint(gateway: coordinator_pb2.Node, listener: str) -> ClientEndpo
     if not gateway.listeners and listener == PLAINTEXT_LISTENER:
         return ClientEndpoint(gateway.advertised_host, gateway.advertised_port)
     return next((ClientEndpoint(each.host, each.port) for each in gateway.listeners if each.name == listener), None)
+
+
+def expected_topic_id(topic: coordinator_pb2.Topic) -> bytes:
+    """The topic's id in the existing cluster; zero, for any, if the cluster had no topic ids at the last poll."""
+    return topic.upstream_topic_id or topic.topic_id
+
+
+def is_cluster_topic(topic: coordinator_pb2.Topic, found: bytes) -> bool:
+    """Whether the cluster's topic with the same name and this id is the catalog's; zero if the cluster shows no id."""
+    expected = expected_topic_id(topic)
+    return ZERO_TOPIC_ID in (expected, found) or expected == found
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,9 +159,11 @@ class HeldPartition:
 class Leader:
     """The dead letters of one leader."""
 
-    def __init__(self, upstream: Upstream, source_id: bytes, *, state_epoch: int = 4) -> None:
+    def __init__(
+        self, upstream: Upstream, source_id: bytes, *, state_epoch: int = 4, id_in_cluster: bytes = b""
+    ) -> None:
         self.reports: list[str] = []
-        topics = [coordinator_pb2.Topic(topic_id=source_id, name=SOURCE.topic)]
+        topics = [coordinator_pb2.Topic(topic_id=source_id, name=SOURCE.topic, upstream_topic_id=id_in_cluster)]
         topics.append(coordinator_pb2.Topic(topic_id=b"of-dead-letters-", name=LETTERS.topic))
         for each in topics:
             each.partitions.add(partition=0, leader_node_id=1)
@@ -275,6 +277,21 @@ def test_another_state_epoch_begins_anew_and_the_older_one_is_dropped() -> None:
         await asyncio.sleep(30)
         assert older.held.error is not None and older.held.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert await stored(upstream) == EXPECTED * 2
+
+    scenario(body)
+
+
+def test_a_topic_whose_id_the_catalog_invented_has_letters_before_and_after_the_cluster_gives_it_one() -> None:
+    async def body(upstream: Upstream, source_id: bytes) -> None:
+        for state_epoch, id_in_cluster in enumerate((bytes(16), source_id)):
+            leader = Leader(upstream, b"i" * 16, state_epoch=state_epoch, id_in_cluster=id_in_cluster)
+            await leader.finish()
+        assert await stored(upstream) == EXPECTED * 2
+        another = Leader(upstream, b"i" * 16, state_epoch=3, id_in_cluster=b"d" * 16)
+        another.letters.wake(another.held)
+        await asyncio.sleep(30)
+        assert any("was made anew" in report for report in another.reports), another.reports
+        await another.letters.stop()
 
     scenario(body)
 

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from kshare_coordinator.machine import commands
+from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.catalog.view import catalog_answer
 from kshare_coordinator.machine.commands import Command, MirroredTopic
+from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import ZERO_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 from support.coordinator.driver import CoordinatorDriver, assigned, creatable
 
 KAFKA = {"kshare.engine": "kafka", "kshare.upstream.bootstrap.servers": "broker:9092"}
-FIRST, SECOND = b"1" * 16, b"2" * 16
+FIRST, SECOND, OTHER = b"1" * 16, b"2" * 16, b"o" * 16
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 
 
@@ -86,6 +90,89 @@ def test_a_cluster_without_ids_keeps_the_invented_ones(driver: CoordinatorDriver
     mirror(driver, gone=("orders",))
     driver.run(commands.MirrorTopics(cluster_id="c", topics=(without_id(SECOND, 2),)))
     assert driver.state.topic_ids == {"orders": SECOND}
+
+
+def without_ids(driver: CoordinatorDriver, *names: str, count: int = 2) -> None:
+    """A poll of a cluster without topic ids; each topic's fresh id is its name."""
+    topics = [
+        MirroredTopic(name=name, topic_id=name.encode().ljust(16), partition_count=count, has_own_id=False)
+        for name in names
+    ]
+    driver.run(commands.MirrorTopics(cluster_id="c", topics=tuple(topics)))
+
+
+def restart_with_older_records(driver: CoordinatorDriver) -> None:
+    """The rows as versions wrote them that did not keep the cluster's id."""
+    for topic in driver.state.topics.values():
+        older = records_pb.TopicRecord()
+        older.CopyFrom(topic)
+        older.ClearField("upstream_topic_id")
+        write = records.write_of(records.topic(older))
+        assert write.value is not None
+        driver.rows[write.key] = write.value
+    driver.restart()
+
+
+def ids_in_view(driver: CoordinatorDriver) -> dict[str, tuple[bytes, bytes]]:
+    """The catalog's id of each topic, and that of the cluster where it is another one."""
+    return {topic.name: (topic.topic_id, topic.upstream_topic_id) for topic in catalog_answer(driver.state, 0).topics}
+
+
+@pytest.mark.parametrize("records_are_older", [False, True])
+def test_states_are_kept_when_the_cluster_gives_its_topics_ids(records_are_older: bool) -> None:
+    """Kafka 2.8 does so when inter.broker.protocol.version is raised."""
+    driver = CoordinatorDriver(KAFKA)
+    driver.register(pb.ROLE_LEADER, 1)
+    driver.register(pb.ROLE_SHARE_COORDINATOR, 1)
+    driver.heartbeat("m", 0, ["orders"])
+    without_ids(driver, "orders")
+    invented = b"orders".ljust(16)
+    driver.heartbeat("m", 2)
+    driver.initialize_all()
+    assert ids_in_view(driver) == {"orders": (invented, ZERO_TOPIC_ID)}
+    before = driver.state.share_groups["group"].partitions
+    if records_are_older:
+        restart_with_older_records(driver)
+    mirror(driver, ("orders", FIRST, 2))
+    assert ids_in_view(driver) == {"orders": (invented, FIRST)}
+    assert driver.state.share_groups["group"].partitions == before
+    mirror(driver, ("orders", FIRST, 2))
+    without_ids(driver, "orders")
+    assert driver.record_count == 0, "a broker that is behind shows no id"
+    mirror(driver, ("orders", FIRST, 3))
+    assert partition_count(driver, "orders") == 3 and driver.load().state == driver.state
+    mirror(driver, ("orders", SECOND, 2))
+    assert ids_in_view(driver) == {"orders": (SECOND, b"")}, "made again"
+    assert list(driver.state.share_groups["group"].partitions.deleting) == [invented]
+
+
+@pytest.mark.parametrize(
+    "seen, expected",
+    [
+        ({"orders": SECOND, "other": OTHER}, {"orders": (SECOND, b""), "other": (OTHER, b"")}),
+        ({"orders": SECOND}, {"orders": (FIRST, SECOND), "other": (OTHER, b"")}),
+        ({"orders": FIRST}, {"orders": (FIRST, b""), "other": (OTHER, b"")}),
+    ],
+    ids=["the other topic proves that ids were not invented", "in doubt the state is kept", "the same"],
+)
+def test_older_records_do_not_tell_whether_an_id_was_invented(
+    driver: CoordinatorDriver, seen: dict[str, bytes], expected: dict[str, tuple[bytes, bytes]]
+) -> None:
+    mirror(driver, ("orders", FIRST, 1), ("other", OTHER, 1))
+    restart_with_older_records(driver)
+    mirror(driver, *((name, topic_id, 1) for name, topic_id in seen.items()))
+    assert {name: ids_in_view(driver)[name] for name in expected if name in seen} == {
+        name: expected[name] for name in seen
+    }
+
+
+def test_older_records_get_the_id_with_the_first_poll_also_in_a_full_catalog(driver: CoordinatorDriver) -> None:
+    mirror(driver, ("orders", FIRST, 2))
+    driver.configs = Configs(PROCESS_CONFIGS, {**KAFKA, "kshare.max.partitions": "1"})
+    restart_with_older_records(driver)
+    assert mirror(driver, ("orders", FIRST, 2)) == {}
+    assert list(mirror(driver, ("orders", SECOND, 2))) == ["orders"]
+    assert driver.state.topic_ids == {}, "another topic, for which there is no room"
 
 
 def test_topics_of_another_cluster_are_refused(driver: CoordinatorDriver) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kshare_coordinator.mirror.sightings import ABSENT_POLLS, REPLACED_FOR_MS
 from kshare_core.delivery_history import HISTORY_TOPIC
 from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import topic_id_text
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from support.coordinator.cluster import CoordinatorCluster, run_virtually
@@ -226,6 +227,30 @@ def test_a_cluster_without_topic_ids_gets_invented_ones() -> None:
             await polls(1)
             (second,) = topic_ids(cluster).values()
             assert second != first
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("mode", ["share", "proxy"])
+def test_topics_stay_the_same_when_the_cluster_gets_ids(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        upstream = TopicsUpstream(has_topic_ids=False)
+        async with running(upstream, {"kshare.upstream.mode": mode}) as cluster:
+            upstream.put("orders", 1)
+            await cluster.heartbeat("m", 0, ["orders"])
+            (invented,) = topic_ids(cluster).values()
+            upstream.has_topic_ids = True
+            first = upstream.put("orders", 2)
+            await polls(2)
+            assert topic_ids(cluster) == {"orders": invented} and partition_count(cluster, "orders") == 2
+            (text,) = [each.getMessage() for each in caplog.records if "has got the id" in each.getMessage()]
+            assert topic_id_text(first) in text and ("kshare.upstream.mode=share" in text) == (mode == "proxy")
+            second = upstream.put("orders", 1)
+            await polls(1)
+            assert topic_ids(cluster) == {"orders": second}
+            upstream.put("orders", 2, topic_id=first)
+            await polls(3)
+            assert topic_ids(cluster) == {"orders": second}, "a broker that is behind"
 
     run_virtually(main)
 

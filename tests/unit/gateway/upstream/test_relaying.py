@@ -414,6 +414,25 @@ def test_topics_by_id_in_front_of_a_cluster_that_knows_them_by_name_only(version
     )
 
 
+@pytest.mark.parametrize("version", [11, 12])
+def test_clients_get_an_invented_id_unless_they_fetch_from_the_cluster_with_it(version: int) -> None:
+    """Kafka serves Fetch by id since 3.1, after Metadata by id. The cluster has an id of its own for `other`."""
+    own_id = b"n" * 16
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        told = await harness.client().ask(ApiKey.METADATA, 12, topics=[{"name": "orders"}, {"name": "other"}])
+        found = {each.name: each.topic_id.bytes if each.topic_id else bytes(16) for each in told.topics}
+        assert found == {"orders": TOPIC_ID if version == 11 else bytes(16), "other": own_id}
+
+    other = topic("other", OTHER_TOPIC_ID, [1])
+    other.upstream_topic_id = own_id
+    run(
+        scenario,
+        topics={"orders": topic("orders", TOPIC_ID, [1]), "other": other},
+        prepare=of_old_cluster(version, {"orders": bytes(16), "other": own_id}),
+    )
+
+
 def test_a_member_has_a_share_session_at_each_brokers_port() -> None:
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         metadata = broker.metadata()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+
+import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.security.acls import Operation, ResourceType
@@ -30,7 +33,7 @@ from support.gateway.harness import TOPIC_ID, GatewayHarness, topic
 from support.upstream.scripted_broker import ScriptedBroker
 
 ALL = (1 << 13) - 1
-OTHER_ID = bytes(15) + b"o"
+OTHER_ID, INVENTED = bytes(15) + b"o", b"invented".ljust(16)
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
 
 
@@ -84,6 +87,39 @@ def test_metadata_is_the_clusters_with_gateways_as_brokers_and_leaders() -> None
         assert {each.leader_id for each in found["orders"].partitions} == {7}
         assert {each.leader_epoch for each in found["orders"].partitions} == {3}, "of the catalog's placement"
         assert {(each.leader_id, each.leader_epoch) for each in found["other"].partitions} == {(7, 17)}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("in_catalog", [bytes(16), TOPIC_ID], ids=["not known", "known"])
+@pytest.mark.parametrize("in_cluster", [bytes(16), TOPIC_ID, OTHER_ID], ids=["none", "one", "another"])
+def test_clients_see_the_id_that_the_catalog_invented(in_catalog: bytes, in_cluster: bytes) -> None:
+    """The state of share groups stays under this id when the cluster gets topic ids; TOPIC_ID is its own one here."""
+    is_another_topic = in_catalog == TOPIC_ID and in_cluster == OTHER_ID
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        def answer(version: int, frame: bytes) -> MetadataResponse:
+            assert TOPIC_ID not in frame and INVENTED not in frame, "the cluster is asked by name"
+            found = topics_of(broker, ALL)
+            found.topics = [each for each in found.topics if each.name == "orders"]
+            found.topics[0].topic_id = in_cluster
+            return found
+
+        broker.answers[ApiKey.METADATA] = answer
+        known = harness.catalog.topics["orders"] = topic("orders", INVENTED, [1, 1])
+        known.upstream_topic_id = in_catalog
+        harness.catalog.change()
+        await asyncio.sleep(0.05)
+        client = harness.client()
+        for name, topic_id in (("orders", None), (None, uuid.UUID(bytes=INVENTED))):
+            told = await client.ask(ApiKey.METADATA, 12, topics=[{"name": name, "topic_id": topic_id}])
+            (found,) = told.topics
+            if not is_another_topic:
+                assert (found.name, found.topic_id, found.error_code) == ("orders", uuid.UUID(bytes=INVENTED), 0)
+            elif name is None:
+                assert (found.name, found.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+            else:
+                assert found.topic_id == uuid.UUID(bytes=OTHER_ID)
 
     run(scenario)
 

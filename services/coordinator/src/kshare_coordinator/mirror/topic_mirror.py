@@ -18,14 +18,19 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from kshare_coordinator.core import Core
 from kshare_coordinator.handlers.catalog import random_topic_id
-from kshare_coordinator.machine.catalog.mirrored_topics import is_mirrored, is_other_cluster
+from kshare_coordinator.machine.catalog.mirrored_topics import (
+    ids_that_end,
+    is_mirrored,
+    is_other_cluster,
+    topics_with_other_ids,
+)
 from kshare_coordinator.machine.commands import MirroredTopic, MirrorTopics
-from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_coordinator.mirror.sightings import Sightings
 from kshare_coordinator.mirror.wanted_topics import NAMES_LIMIT, missing_names, unknown_of
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import topic_id_text
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import LOOK_UP_TOPICS
 from kshare_rpc.network import CallFailed, Channel, Network
@@ -41,6 +46,10 @@ LOOK_UP_TIMEOUT_MS = 1_500
 """How long a request of a client waits for names that it brings."""
 LOG_INTERVAL_MS = 30_000
 SHOWN_TOPICS = 5
+HIDDEN_IN_MODE_PROXY = (
+    ". Clients in mode proxy see the cluster's id, so its share consumers must connect to a kshare with "
+    "kshare.upstream.mode=share"
+)
 UNREACHABLE = (ConnectionLost, NotServed, AuthenticationFailed)
 
 log = logging.getLogger(__name__)
@@ -57,6 +66,7 @@ class TopicMirror:
         self._network = network
         self._interval_ms = configs.integer("kshare.upstream.topics.refresh.interval.ms")
         self._prefix = configs.text("kshare.upstream.topic.prefix")
+        self._is_proxy = configs.text("kshare.upstream.mode") == "proxy"
         self._has_history = configs.boolean("kshare.delivery.history.enable")
         self._sightings = Sightings(lambda: random_topic_id(source))
         self._asked: dict[str, None] = {}
@@ -65,6 +75,8 @@ class TopicMirror:
         self._next_round: asyncio.Future[None] | None = None
         """Done when the round after the current one has ended."""
         self._channels: dict[str, Channel] = {}
+        self._logged_other_ids: dict[bytes, None] = {}
+        """Topics whose id in the cluster is another one, and that the log has."""
         self._problem: str | None = None
         self._logged_at_ms: float = -LOG_INTERVAL_MS
         self._refused: dict[str, str] = {}
@@ -136,6 +148,8 @@ class TopicMirror:
         listed = list(names)
         for first in range(0, len(listed), NAMES_PER_REQUEST):
             await self._mirror(listed[first : first + NAMES_PER_REQUEST], is_poll=is_poll)
+        if is_poll:
+            self._log_other_ids()
 
     async def _mirror(self, names: Sequence[str], *, is_poll: bool) -> None:
         now_ms = asyncio.get_running_loop().time() * 1000
@@ -146,7 +160,7 @@ class TopicMirror:
         self._sightings.judged(seen.suspects)
         topics = [topic for topic in seen.topics if not is_mirrored(state, topic)]
         if topics or gone or is_other_cluster(state, view.cluster_id or ""):
-            replaced = _ids_that_end(state, topics, gone)
+            replaced = ids_that_end(state, topics, gone)
             command = MirrorTopics(cluster_id=view.cluster_id or "", topics=tuple(topics), gone=tuple(gone))
             refused = await self._core.submit(command)
             self._sightings.replaced(replaced, now_ms)
@@ -194,6 +208,20 @@ class TopicMirror:
         except TimeoutError:
             pass
 
+    def _log_other_ids(self) -> None:
+        """Logs topics with another id in the cluster, once for each."""
+        for topic in topics_with_other_ids(self._core.state):
+            if topic.topic_id not in self._logged_other_ids:
+                self._logged_other_ids[topic.topic_id] = None
+                log.warning(
+                    "topic %s has got the id %s in the existing cluster; its share groups go on with their state under "
+                    "the id %s%s",
+                    topic.name,
+                    topic_id_text(topic.upstream_topic_id),
+                    topic_id_text(topic.topic_id),
+                    HIDDEN_IN_MODE_PROXY if self._is_proxy else "",
+                )
+
     def _note_problem(self, problem: str | None) -> None:
         now_ms = asyncio.get_running_loop().time() * 1000
         if problem is None and self._problem is not None:
@@ -203,15 +231,6 @@ class TopicMirror:
             log.warning("the topics of the existing cluster cannot be read, retrying: %s", problem)
             self._logged_at_ms = now_ms
         self._problem = problem
-
-
-def _ids_that_end(state: CoordinatorState, topics: Sequence[MirroredTopic], gone: Sequence[str]) -> list[bytes]:
-    """Ids of topics that are removed, or whose names other topics get."""
-    names = [*gone, *(topic.name for topic in topics)]
-    ids = [state.topic_ids[name] for name in names if name in state.topic_ids]
-    kept = {topic.topic_id for topic in topics if topic.has_own_id}
-    kept |= {state.topic_ids[topic.name] for topic in topics if not topic.has_own_id and topic.name in state.topic_ids}
-    return [topic_id for topic_id in ids if topic_id not in kept]
 
 
 def _reason(code: int) -> str:

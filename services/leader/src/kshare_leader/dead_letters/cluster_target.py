@@ -34,7 +34,7 @@ from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.topic_creation import TopicNotCreated, look_up_created_topic
 from kshare_leader.upstream.message_limits import MessageLimits
 from kshare_leader.upstream.upstream_log import UNREACHABLE
-from kshare_rpc.catalog import CatalogView
+from kshare_rpc.catalog import CatalogView, is_cluster_topic
 from kshare_rpc.network import Channel
 from kshare_runtime.ports import Clock
 from kshare_upstream import partition_log
@@ -136,7 +136,7 @@ class ClusterTarget:
             topic_id = await log.topic_id()
         except (*UNREACHABLE, KafkaError) as error:
             raise CannotStore(f"the records cannot be read: {error}") from error
-        if any(topic_id) and topic_id != key.topic_id:  # ids are used once, so it was the same topic before
+        if not is_cluster_topic(topic, topic_id):  # ids are used once, so it was the same topic before
             raise CannotStore(f"topic {topic.name} was made anew")
         return covered, SourceRecords(copies, self._report)
 

@@ -171,8 +171,6 @@ class LogFetcher:
 
     def add(self, log: UpstreamLog) -> None:
         self._logs[log.at] = log
-        if log.topic_id != NO_ID:
-            self._names[log.topic_id] = log.at.topic
         self._note_busy(log)
         self.demand(log)
 
@@ -413,6 +411,7 @@ class LogFetcher:
     def _request(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition], wait_ms: int) -> FetchRequest:
         topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
         for log, position in positions.items():
+            self._names[log.topic_id] = log.at.topic
             topics.setdefault((log.at.topic, log.topic_id), []).append(
                 FetchPartition(
                     partition=log.at.partition,

@@ -125,7 +125,8 @@ class UpstreamLog:
         self.leader_epoch = leader_epoch
         """The epoch of this leader in the catalog; it fences the share-partitions' states."""
         self.topic_id = NO_ID
-        """The topic's id where the cluster has ids."""
+        """The topic's id in the cluster where it has ids."""
+        self._expected_topic_id = topic_partition.topic_id
         self.log_start_offset = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
@@ -214,11 +215,22 @@ class UpstreamLog:
         if self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of partition {self.at} was closed")
 
+    def expect_topic_id(self, topic_id: bytes) -> None:
+        """Takes the topic's id in the cluster, as the catalog has it; with NO_ID the cluster's topic may have any.
+
+        A log that was opened while the cluster had no ids is fetched by this id from now on.
+        """
+        if topic_id == self._expected_topic_id:
+            return
+        self._expected_topic_id = topic_id
+        if self.topic_id == NO_ID:
+            self.topic_id = topic_id
+
     async def _check_topic(self) -> None:
-        found, wanted = await self._log.topic_id(), self.topic_partition.topic_id
-        if found not in (NO_ID, wanted):
+        found, expected = await self._log.topic_id(), self._expected_topic_id
+        if NO_ID not in (found, expected) and found != expected:
             text = (
-                f"topic {self.at.topic} has the id {topic_id_text(found)}, but {topic_id_text(wanted)} in the catalog"
+                f"topic {self.at.topic} has the id {topic_id_text(found)}, but {topic_id_text(expected)} in the catalog"
             )
             raise TopicReplaced(text)
         self.topic_id = found

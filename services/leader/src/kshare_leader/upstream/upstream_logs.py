@@ -1,8 +1,8 @@
 """The logs of an existing cluster that this node leads by the catalog: the kafka engine's `ports.ServedLogs`.
 
-A topic of the catalog is the cluster's topic of that name, and has its id. `on_view` makes a log for every partition
-that is placed here, and OPENINGS_LIMIT at a time are opened. A share-partition of a log that is not open yet waits; one
-that cannot be opened is tried again, with a back-off.
+A topic of the catalog is the cluster's topic of that name, and has the id that the catalog expects there. `on_view`
+makes a log for every partition that is placed here, and OPENINGS_LIMIT at a time are opened. A share-partition of a log
+that is not open yet waits; one that cannot be opened is tried again, with a back-off.
 
 **Truncated logs.** A log whose records at known offsets are others now is replaced by a new object, and the listener is
 told, which drops the log's share-partitions. They load their state again, and cut it by the cluster's leader epochs.
@@ -23,7 +23,7 @@ from kshare_leader.upstream.log_fetcher import FetchLimits, LogFetcher
 from kshare_leader.upstream.problems import Problems
 from kshare_leader.upstream.upstream_log import UNREACHABLE, TopicReplaced, UpstreamLog
 from kshare_leader.upstream.window import WindowBudget
-from kshare_rpc.catalog import CatalogView
+from kshare_rpc.catalog import CatalogView, expected_topic_id
 from kshare_upstream.list_offsets import offsets_at_broker
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
@@ -141,6 +141,7 @@ class UpstreamLogs:
                 self._logs[key] = self._begin_to_open(key, UpstreamPartitionName(name, key.partition), leader_epoch)
             else:
                 log.leader_epoch = leader_epoch
+                log.expect_topic_id(expected_topic_id(new.topics_by_id[key.topic_id]))
 
     def _led(self, view: CatalogView) -> Iterator[tuple[TopicPartition, str, int]]:
         for topic_id, topic in view.topics_by_id.items():
@@ -158,6 +159,9 @@ class UpstreamLogs:
             budget=self._budget,
             leader_epoch=leader_epoch,
         )
+        topic = self._view.topics_by_id.get(key.topic_id)
+        if topic is not None:
+            log.expect_topic_id(expected_topic_id(topic))
         task = asyncio.get_running_loop().create_task(self._open(log), name=f"open {at}")
         self._openings[log] = task
         task.add_done_callback(lambda task: self._opening_ended(log, task))

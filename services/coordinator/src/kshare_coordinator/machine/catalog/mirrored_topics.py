@@ -7,12 +7,20 @@ share groups make of it is what CreateTopics, CreatePartitions and DeleteTopics 
 A cluster before Kafka 2.8 has no topic ids. Its topics keep the id that the catalog invented for them; a topic of such
 a cluster that is deleted and made again between two polls is taken for the same one.
 
+An upgrade of the cluster gives ids to topics that exist. Share groups keep their state under the invented id, and the
+first id that the cluster shows is recorded beside it (`upstream_topic_id`). From then on another id is another topic.
+
+Records of older versions do not tell whether an id was invented. The older version replaced invented ids as soon as the
+cluster had others, so a catalog has only one of the two kinds. If one topic proves to have the cluster's id, all had,
+and an id that changed is another topic. Without this proof the state is kept.
+
 The id of the first cluster is kept. Topics of another cluster are refused: its offsets mean other records, and topics
 that it lacks would be removed with the state of their groups.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kshare_coordinator.machine import records
@@ -30,6 +38,7 @@ from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.topic_names import OF_ROLES
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import ZERO_TOPIC_ID
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 from kshare_runtime.machine import Decision
 
@@ -52,7 +61,26 @@ class _Draft:
 def is_mirrored(state: CoordinatorState, topic: MirroredTopic) -> bool:
     """Whether the catalog has the topic as it is in the cluster."""
     known = state.topic_named(topic.name)
-    return known is not None and _is_same(known, topic) and len(known.placements) >= topic.partition_count
+    return (
+        known is not None
+        and len(known.placements) >= topic.partition_count
+        and known.upstream_topic_id == _upstream_topic_id(known, topic)
+    )
+
+
+def ids_that_end(state: CoordinatorState, topics: Sequence[MirroredTopic], gone: Sequence[str]) -> list[bytes]:
+    """The cluster's ids of topics that `MirrorTopics` removes, or whose names other topics get."""
+    replaced = [known.name for known in _replaced(state, topics)]
+    found = [state.topic_named(name) for name in (*gone, *replaced)]
+    ids = [known.upstream_topic_id or known.topic_id for known in found if known is not None]
+    return [topic_id for topic_id in ids if topic_id != ZERO_TOPIC_ID]
+
+
+def topics_with_other_ids(state: CoordinatorState) -> list[records_pb.TopicRecord]:
+    """Topics whose id in the cluster is not that of the catalog."""
+    return [
+        topic for topic in state.topics.values() if topic.upstream_topic_id not in (b"", ZERO_TOPIC_ID, topic.topic_id)
+    ]
 
 
 def is_other_cluster(state: CoordinatorState, cluster_id: str) -> bool:
@@ -60,8 +88,23 @@ def is_other_cluster(state: CoordinatorState, cluster_id: str) -> bool:
     return bool(cluster_id) and state.texts.get(records.UPSTREAM_CLUSTER_ID, cluster_id) != cluster_id
 
 
-def _is_same(known: records_pb.TopicRecord, topic: MirroredTopic) -> bool:
-    return not topic.has_own_id or known.topic_id == topic.topic_id
+def _replaced(state: CoordinatorState, topics: Sequence[MirroredTopic]) -> list[records_pb.TopicRecord]:
+    """The topics of the catalog whose names other topics have now."""
+    pairs = [(known, each) for each in topics if each.has_own_id and (known := state.topic_named(each.name))]
+    has_proof = any(not known.upstream_topic_id and known.topic_id == each.topic_id for known, each in pairs)
+    found = []
+    for known, topic in pairs:
+        upstream_topic_id = known.upstream_topic_id or (known.topic_id if has_proof else ZERO_TOPIC_ID)
+        if upstream_topic_id not in (ZERO_TOPIC_ID, topic.topic_id):
+            found.append(known)
+    return found
+
+
+def _upstream_topic_id(known: records_pb.TopicRecord, topic: MirroredTopic) -> bytes:
+    """The id to record; a broker that shows no ids does not undo one that was seen."""
+    if topic.has_own_id:
+        return topic.topic_id
+    return known.upstream_topic_id or ZERO_TOPIC_ID
 
 
 @decides(MirrorTopics)
@@ -80,6 +123,8 @@ def decide_mirror_topics(
         known = state.topic_named(name)
         if known is not None:
             _remove(draft, known)
+    for known in _replaced(state, command.topics):
+        _remove(draft, known)
     for topic in command.topics:
         if not is_mirrored(state, topic):
             _mirror(state, draft, topic)
@@ -112,25 +157,24 @@ def _check_cluster(state: CoordinatorState, cluster_id: str) -> list[Record]:
 
 
 def _mirror(state: CoordinatorState, draft: _Draft, topic: MirroredTopic) -> None:
-    known = state.topic_named(topic.name)
-    if known is not None and not _is_same(known, topic):
-        _remove(draft, known)
-    if topic.name in draft.gone:
-        known = None
+    known = None if topic.name in draft.gone else state.topic_named(topic.name)
     has = len(known.placements) if known else 0
     record = records_pb.TopicRecord(topic_id=topic.topic_id, name=topic.name, internal=topic.name in OF_ROLES)
     if known is not None:
         record.CopyFrom(known)
+    record.upstream_topic_id = _upstream_topic_id(record, topic)
+    added = max(0, topic.partition_count - has)
     try:
-        _check_room(draft, topic.partition_count - has)
-        for placement in placements(draft.leaders, topic.partition_count - has, draft.placement_epoch):
+        _check_room(draft, added)
+        for placement in placements(draft.leaders, added, draft.placement_epoch):
             placement.partition += has
             record.placements.append(placement)
-        draft.budget.take(known.ByteSize() if known else 0, record.ByteSize())
+        if known is None or added:  # an id is recorded in a full catalog, too
+            draft.budget.take(known.ByteSize() if known else 0, record.ByteSize())
     except KafkaError as error:
         draft.refused[topic.name] = error.message
         return
-    draft.room -= topic.partition_count - has
+    draft.room -= added
     draft.changed[topic.name] = record
 
 
@@ -140,7 +184,7 @@ def _remove(draft: _Draft, known: records_pb.TopicRecord) -> None:
 
 
 def _check_room(draft: _Draft, added: int) -> None:
-    if added > draft.room:
+    if added and added > draft.room:
         text = f"it would add {added} partitions, and kshare.max.partitions leaves room for {max(0, draft.room)}"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 

@@ -145,6 +145,7 @@ def topic_view(state: CoordinatorState, topic: records_pb.TopicRecord) -> pb.Top
 
 
 def _topic_view(numbers: Mapping[str, int], topic: records_pb.TopicRecord) -> pb.Topic:
+    has_other_id = topic.upstream_topic_id != topic.topic_id
     return pb.Topic(
         topic_id=topic.topic_id,
         name=topic.name,
@@ -164,6 +165,7 @@ def _topic_view(numbers: Mapping[str, int], topic: records_pb.TopicRecord) -> pb
         ],
         configs=topic.configs,
         internal=topic.internal,
+        upstream_topic_id=topic.upstream_topic_id if has_other_id else b"",
     )
 
 

@@ -327,9 +327,12 @@ class Topic(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
+    UPSTREAM_TOPIC_ID_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     name: _builtins.str
     internal: _builtins.bool
+    upstream_topic_id: _builtins.bytes
+    """The id in the existing cluster if it is not `topic_id`: 16 zero bytes while the cluster has no topic ids."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Topic.Partition]: ...
     @_builtins.property
@@ -342,10 +345,11 @@ class Topic(_message.Message):
         partitions: _abc.Iterable[Global___Topic.Partition] | None = ...,
         configs: _abc.Iterable[Global___ConfigEntry] | None = ...,
         internal: _builtins.bool = ...,
+        upstream_topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id", "upstream_topic_id", b"upstream_topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

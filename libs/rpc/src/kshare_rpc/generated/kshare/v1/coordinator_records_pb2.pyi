@@ -453,9 +453,14 @@ class TopicRecord(_message.Message):
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
+    UPSTREAM_TOPIC_ID_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     name: _builtins.str
     internal: _builtins.bool
+    upstream_topic_id: _builtins.bytes
+    """The id in the existing cluster (kshare.engine=kafka). It differs from `topic_id` if the cluster had no topic ids when
+    the catalog took the topic: 16 zero bytes until the cluster has an id for it. Older records have none.
+    """
     @_builtins.property
     def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRecord.Placement]: ...
     @_builtins.property
@@ -468,10 +473,11 @@ class TopicRecord(_message.Message):
         placements: _abc.Iterable[Global___TopicRecord.Placement] | None = ...,
         configs: _abc.Iterable[_coordinator_pb2.ConfigEntry] | None = ...,
         internal: _builtins.bool = ...,
+        upstream_topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "internal", b"internal", "name", b"name", "placements", b"placements", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "internal", b"internal", "name", b"name", "placements", b"placements", "topic_id", b"topic_id", "upstream_topic_id", b"upstream_topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
