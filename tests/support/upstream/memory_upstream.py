@@ -123,6 +123,8 @@ class MemoryUpstream:
         self.logs: dict[Name, MemoryLog] = {}
         self.topic_ids: dict[str, bytes] = {}
         """A topic that is made again gets another id."""
+        self.max_message_bytes = 1 << 30
+        """The largest batch that is taken."""
         self.leader_lookups = 0
         self.authorized_operations = -(1 << 31)
         """What the user may do with topics, as bits of AclOperation; -2^31 is not told."""
@@ -240,6 +242,8 @@ class MemoryUpstream:
         return ProduceResponse(responses=responses)
 
     def _append(self, log: MemoryLog, batch: bytes) -> tuple[int, int]:
+        if len(batch) > self.max_message_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
         header = read_header(batch)
         seen = log.sequences.setdefault(header.producer_id, [])
         if header.producer_id >= 0 and not self.flaws.forgets_sequences:

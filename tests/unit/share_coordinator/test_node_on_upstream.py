@@ -346,6 +346,47 @@ def test_a_large_request_becomes_several_batches() -> None:
     run(body)
 
 
+def test_a_state_that_the_topic_refuses_as_too_large_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        node = await started(nodes, upstream)
+        assert await nodes.initialize(node, KEYS[1]) == 0
+        upstream.max_message_bytes = 2_000  # as an administrator may set it later
+        offset = 0
+        while await nodes.write(node, KEYS[0], offset) == 0:
+            offset += 2
+        for number in range(5):
+            await asyncio.sleep(1)
+            assert await nodes.write(node, KEYS[0], offset) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert await nodes.write(node, KEYS[1], number) == 0
+        assert await acknowledged(nodes, node) == set(range(0, offset, 2))
+        assert kinds(upstream).count(ControlKind.CLAIM) == 1
+        (problem,) = node.problems()
+        assert problem.startswith("topic __kshare_state of the existing cluster refused ")
+        assert problem.endswith("set its max.message.bytes to 1048588")
+        assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == [problem], "once"
+        upstream.max_message_bytes = 1 << 20
+        assert await nodes.write(node, KEYS[0], offset) == 0
+        assert node.problems() == []
+
+    run(body)
+
+
+def test_a_refused_repetition_does_not_tell_that_nothing_was_written() -> None:
+    """The batch was taken, its response lost, and the limit of the topic lowered before it was sent again."""
+
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        node = await started(nodes, upstream)
+        upstream.flaws.losing.append(ProduceRequest)
+        upstream.flaws.errors[ProduceRequest] = [ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE]
+        assert await nodes.write(node, KEYS[0], 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await serves(node)
+        assert await acknowledged(nodes, node) == {1}
+
+    run(body)
+
+
 def test_metrics_of_the_logs() -> None:
     async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
         node = await started(nodes, upstream)

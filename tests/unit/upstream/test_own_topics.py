@@ -72,6 +72,23 @@ def test_a_topic_from_which_the_cluster_would_remove_rows_is_refused(config: str
         asyncio.run(ensure_topic(upstream, metadata_topic("__kshare_"), 3))
 
 
+def test_a_topic_that_would_refuse_large_batches_is_refused() -> None:
+    upstream = TopicsUpstream()
+    topics = [state_topic("__kshare_", 7), metadata_topic("__kshare_")]
+    asyncio.run(create_own_topics(upstream, topics, 3))
+    configs = upstream.configs_of_topics["__kshare_state"]
+    for value in (1_048_588, 1_000_000):
+        configs["max.message.bytes"] = str(value)
+        asyncio.run(create_own_topics(upstream, topics, 3))
+    configs["max.message.bytes"] = "999999"
+    with pytest.raises(
+        WrongTopic,
+        match=r"^topic __kshare_state has max\.message\.bytes=999999: .* up to 1000000 bytes; kafka-configs\.sh ",
+    ) as refused:
+        asyncio.run(create_own_topics(upstream, topics, 3))
+    assert str(refused.value).endswith("--entity-name __kshare_state --add-config max.message.bytes=1048588")
+
+
 def test_a_share_coordinator_waits_for_the_cluster_and_says_so_once() -> None:
     upstream = TopicsUpstream()
     upstream.brokers[1].is_reachable = False

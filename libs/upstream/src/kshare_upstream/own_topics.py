@@ -3,7 +3,7 @@
 `kshare up` and `kshare attach` make them before the roles start; else the first share coordinator makes that of the
 state, and the first coordinator that of the metadata. A topic that exists is used as it is. Its partition count must
 be the configured one, because the partition of a row follows from it. The cluster must remove nothing from it by
-itself: only the owner of a log knows which of its rows are superseded.
+itself: only the owner of a log knows which of its rows are superseded. It must take batches of MAX_BATCH_BYTES.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from typing import NamedTuple
 from kshare_core.errors import ErrorCode
 from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import ClusterView, Upstream
-from kshare_upstream.topics import UNSHORTENED, create_topic, durable_configs, replication_factor, topic_configs
+from kshare_upstream.topics import (
+    MAX_BATCH_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES_CONFIG,
+    UNSHORTENED,
+    create_topic,
+    durable_configs,
+    replication_factor,
+    topic_configs,
+)
 
 STATE, METADATA, DEAD_LETTER_NOTES = "state", "metadata", "dead_letters"
 METADATA_PARTITIONS = 2
@@ -78,23 +87,26 @@ def _exists(view: ClusterView, topic: OwnTopic) -> bool:
 
 
 async def _check_configs(upstream: Upstream, view: ClusterView, name: str) -> None:
-    """WrongTopic if the cluster compacts the topic or limits its retention; a provider may also change a new topic's.
+    """WrongTopic if the cluster compacts the topic, limits its retention or refuses kshare's largest batches.
 
-    Nothing is refused where a broker does not tell the configs: because of its ACLs, or because the topic was made a
-    moment ago and the broker does not know it yet.
+    A provider may also change a new topic's configs. Nothing is refused where a broker does not tell them: because of
+    its ACLs, or because the topic was made a moment ago and the broker does not know it yet.
     """
     try:
-        found = await topic_configs(upstream, name, list(UNSHORTENED))
+        found = await topic_configs(upstream, name, [*UNSHORTENED, MAX_MESSAGE_BYTES_CONFIG])
     except Refused:
         return
-    wrong = {config: value for config, value in found.items() if value != UNSHORTENED[config]}
-    if wrong:
+    wanted = {config: value for config, value in UNSHORTENED.items() if found.get(config, value) != value}
+    reason = "the cluster would remove rows that kshare needs"
+    if not wanted and int(found.get(MAX_MESSAGE_BYTES_CONFIG, MAX_BATCH_BYTES)) < MAX_BATCH_BYTES:
+        wanted = {MAX_MESSAGE_BYTES_CONFIG: str(MAX_MESSAGE_BYTES)}
+        reason = f"the cluster would refuse batches of kshare, which have up to {MAX_BATCH_BYTES} bytes"
+    if wanted:
         broker = next((str(broker.address) for broker in view.brokers.values()), "HOST:PORT")
-        wanted = ",".join(f"{config}={UNSHORTENED[config]}" for config in wrong)
         raise WrongTopic(
-            f"topic {name} has {', '.join(f'{config}={value}' for config, value in wrong.items())}: the cluster would "
-            f"remove rows that kshare needs; kafka-configs.sh --bootstrap-server {broker} --alter "
-            f"--entity-type topics --entity-name {name} --add-config {wanted}"
+            f"topic {name} has {', '.join(f'{config}={found[config]}' for config in wanted)}: {reason}; "
+            f"kafka-configs.sh --bootstrap-server {broker} --alter --entity-type topics --entity-name {name} "
+            f"--add-config {','.join(f'{config}={value}' for config, value in wanted.items())}"
         )
 
 

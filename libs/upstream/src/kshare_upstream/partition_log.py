@@ -119,11 +119,23 @@ class PartitionLog:
         self._lookups = lookups
 
     async def append(self, batch: bytes) -> int:
-        """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown."""
+        """Appends one batch with acks=all and returns its base offset; Refused, OutcomeUnknown.
+
+        A refusal of a repeated request says nothing about the requests before it: one may have taken effect, and the
+        topic's configs may have changed since.
+        """
+        attempts = 0
 
         async def attempt(node_id: int) -> int:
+            nonlocal attempts
+            attempts += 1
             partition = await self._produce.append(node_id, self.at, batch)
-            self._check(partition.error_code, "Produce", partition.error_message)
+            try:
+                self._check(partition.error_code, "Produce", partition.error_message)
+            except Refused as refused:
+                if attempts > 1:
+                    raise OutcomeUnknown(f"{refused}; an earlier request may have taken effect") from None
+                raise
             return partition.base_offset
 
         return await self._repeated(attempt)

@@ -20,8 +20,10 @@ TOPIC_RESOURCE = 2
 """ConfigResource.Type.TOPIC."""
 HIGHEST_REPLICATION_FACTOR = 3
 """Unless kshare.upstream.topic.replication.factor says otherwise."""
-MAX_MESSAGE_BYTES = 1_048_588
+MAX_MESSAGE_BYTES_CONFIG, MAX_MESSAGE_BYTES = "max.message.bytes", 1_048_588
 """Kafka's default, for brokers that have another one."""
+MAX_BATCH_BYTES = 1_000_000
+"""The largest batch that kshare writes to a log of its own."""
 UNSHORTENED: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Configs of a log that the cluster itself removes nothing from."""
 
@@ -41,7 +43,7 @@ def durable_configs(replicas: int) -> dict[str, str]:
         "min.insync.replicas": str(max(1, replicas - 1)),
         "unclean.leader.election.enable": "false",
         "compression.type": "producer",
-        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+        MAX_MESSAGE_BYTES_CONFIG: str(MAX_MESSAGE_BYTES),
     }
 
 

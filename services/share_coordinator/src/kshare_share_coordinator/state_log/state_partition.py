@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -37,6 +38,7 @@ from kshare_upstream.fenced_log.fold import NotAFencedLog, whole_batches
 from kshare_upstream.fenced_log.owner import FencedLog, LogRecord, LogTruncated, MustClaimAgain, Superseded, TooLarge
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Refused
 from kshare_upstream.sasl import AuthenticationFailed
+from kshare_upstream.topics import MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES_CONFIG
 
 RETRY_MS = 250
 REFUSED_RETRY_MS = 5_000
@@ -50,6 +52,7 @@ CACHED_STATES_LIMIT = 6_000
 CACHED_STATE_BATCHES_LIMIT = 40_000
 """Decoded states of one state partition; the others are decoded from their rows when they are used."""
 TRUNCATION_SHOWN_MS = 600_000
+REFUSAL_SHOWN_S = 600
 UNSERVED_SHOWN_AFTER_MS = 10_000
 
 log = logging.getLogger(__name__)
@@ -72,6 +75,14 @@ class Surroundings:
     """Whether the node's memory has no room for further states."""
     report_epoch: Callable[[int], None]
     """The log has this epoch, although the catalog names this node with a lower one."""
+
+
+class _Refusal(NamedTuple):
+    """A batch that the topic refused because of its size: the smallest one, and until when that is shown."""
+
+    text: str
+    size: int
+    shown_until_s: float
 
 
 class _Guarded:
@@ -106,6 +117,8 @@ class StatePartition:
         self._rival: Claim | None = None
         self._problem: str | None = None
         self._pruning_problem: str | None = None
+        self._refusal: _Refusal | None = None
+        """The newest refusal of a batch because of its size, until a batch of that size is taken."""
         self._is_truncated = False
         """Whether the log has lost confirmed records that are not appended again yet."""
         self._truncation: tuple[str, float] | None = None
@@ -177,6 +190,8 @@ class StatePartition:
     def problems(self) -> list[str]:
         """Problems for the health check."""
         found = [each for each in (self._problem, self._pruning_problem) if each is not None]
+        if self._refusal is not None and _now_s() < self._refusal.shown_until_s:
+            found.append(self._refusal.text)
         if self.refusal is not None and self._problem is None:
             waited_ms = (_now_s() - self._unserved_since_s) * 1000
             found += [self.refusal.error_message] if waited_ms > UNSERVED_SHOWN_AFTER_MS else []
@@ -197,15 +212,35 @@ class StatePartition:
             raise
         self._add(rows, base_offset, encoded)
         machine.records_are_durable()
-        metrics.records_appended(records, sum(map(_size_of_encoded, encoded)), metrics.now() - started_at)
+        size = sum(map(_size_of_encoded, encoded))
+        if self._refusal is not None and size >= self._refusal.size:
+            self._refusal = None
+        metrics.records_appended(records, size, metrics.now() - started_at)
 
     async def _append(self, records: Sequence[LogRecord]) -> int:
         try:
             return await self._log.append(records)
         except TooLarge as problem:
             raise StorageFailure(str(problem)) from None
+        except Refused as refused:
+            if refused.code != ErrorCode.MESSAGE_TOO_LARGE:
+                raise self._failed(refused) from refused
+            raise self._too_large(sum(map(_size_of_encoded, records))) from None
         except Exception as problem:
             raise self._failed(problem) from problem
+
+    def _too_large(self, size: int) -> StorageFailure:
+        """Notes that the topic refused a batch; the log is still this node's. Returns the answer of its operations."""
+        topic = self._log.log.at.topic
+        text = (
+            f"topic {topic} of the existing cluster refused {size} bytes of states of state partition {self.number}: "
+            f"set its {MAX_MESSAGE_BYTES_CONFIG} to {MAX_MESSAGE_BYTES}"
+        )
+        known = self._refusal
+        if known is None:
+            log.error("%s", text)
+        self._refusal = _Refusal(text, size if known is None else min(size, known.size), _now_s() + REFUSAL_SHOWN_S)
+        return StorageFailure(text)
 
     def _add(self, rows: StateRows, base_offset: int, records: Sequence[LogRecord]) -> None:
         for offset, (key, value) in enumerate(records, base_offset):

@@ -34,9 +34,8 @@ from kshare_upstream.fenced_log.owner import FencedLog
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import OpenedUpstream, UpstreamPartitionName
 from kshare_upstream.shared_produce import SharedProduce
+from kshare_upstream.topics import MAX_BATCH_BYTES
 
-MAX_BATCH_BYTES = 1_000_000
-"""Below Kafka's default of max.message.bytes, 1048588."""
 STATE_BYTES_LIMIT = 2 * 1024 * 1024 * 1024
 """Memory of all rows; beyond it no further share-partition is initialized here."""
 REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT = 100

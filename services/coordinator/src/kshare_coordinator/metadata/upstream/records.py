@@ -16,7 +16,7 @@ from kshare_runtime.ports import Write
 from kshare_upstream.fenced_log.owner import LogRecord
 
 PIECE_BYTES = 500_000
-"""Limit of one record's data. Kafka's default max.message.bytes is 1,048,588."""
+"""Limit of one record's data; a batch has one record, and at most MAX_BATCH_BYTES."""
 APPEND_KEY, SNAPSHOT_KEY = b"append", b"snapshot"
 ROWS_PER_MESSAGE = 1_000
 """Rows of a snapshot that are encoded at once."""

@@ -42,7 +42,7 @@ from kshare_upstream.fenced_log.owner import FencedLog, LogTruncated, Superseded
 from kshare_upstream.own_topics import metadata_topic
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import OpenedUpstream
-from kshare_upstream.topics import HIGHEST_REPLICATION_FACTOR
+from kshare_upstream.topics import HIGHEST_REPLICATION_FACTOR, MAX_BATCH_BYTES
 
 START_LIMIT_MS = 30_000
 """How long a start waits for the existing cluster."""
@@ -265,7 +265,7 @@ class UpstreamMetadataStore:
         loop = asyncio.get_running_loop()
         epoch = tail.claim.epoch + 1 if tail.claim is not None else 0
         claim = Claim(epoch, 0, self._member.node_id, self._own_incarnation)
-        fenced = FencedLog(self._upstream, self._log, max_batch_bytes=2 * PIECE_BYTES, now_ms=self._now_ms)
+        fenced = FencedLog(self._upstream, self._log, max_batch_bytes=MAX_BATCH_BYTES, now_ms=self._now_ms)
         rows, sent_at = LogRows(), loop.time()
         try:
             await fenced.claim(claim, rows.fold)
