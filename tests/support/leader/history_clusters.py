@@ -92,7 +92,7 @@ class HistoryCluster:
         self.silent: set[str] = set()
         """Leaders of an existing cluster that never answer a Produce."""
         texts = {key.replace("_", "."): value for key, value in configs.items()}
-        self.configs = Configs(PROCESS_CONFIGS, texts)
+        self.configs = Configs(PROCESS_CONFIGS, {"kshare.upstream.topic.replication.factor": "1", **texts})
         self.publisher = HistoryPublisher(
             target=self._leader_target() if engine == EMBEDDED else self._cluster_target(),
             buffer_bytes=self.configs.integer("kshare.delivery.history.buffer.bytes"),

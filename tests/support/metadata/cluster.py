@@ -15,6 +15,7 @@ from kshare_coordinator.metadata.etcd_store import EtcdMetadataStore
 from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember, MetadataStore
 from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_runtime.ports import Write
+from kshare_upstream.topics import Replicas
 from support.metadata.etcd_backends import Backend, until
 from support.metadata.faulty_etcd import FaultyEtcd
 from support.metadata.upstream_backends import UpstreamBackend
@@ -120,6 +121,7 @@ class UpstreamCoordinator(ListeningCoordinator):
         self.kafka_store = UpstreamMetadataStore(
             self.upstream,
             topic_prefix=backend.topic_prefix,
+            replicas=Replicas(1, is_configured=True),
             lease_ms=LEASE_MS,
             now_ms=lambda: 0,
             **limits,

@@ -29,6 +29,7 @@ from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, create_own_topics, metadata_topic, state_topic
 from kshare_upstream.port import OpenUpstream
+from kshare_upstream.topics import Replicas
 from support.metadata.faulty_etcd import Effects, FaultyEtcd
 from support.metadata.memory_etcd import MemoryEtcd
 from support.simulation.activities.older_versions import OlderNetwork
@@ -291,7 +292,7 @@ class Cluster:
         client = self._open_upstream()
         prefix = self.configs.text("kshare.upstream.topic.prefix")
         topics = [state_topic(prefix, self.configs.integer(STATE_PARTITIONS_CONFIG)), metadata_topic(prefix)]
-        await create_own_topics(client, topics, self.shape.brokers)
+        await create_own_topics(client, topics, Replicas(self.shape.brokers, is_configured=True), print)
         await client.close()
 
     def client(self, name: str) -> ClusterClient:

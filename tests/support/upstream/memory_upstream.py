@@ -379,6 +379,8 @@ class MemoryUpstream:
         (topic,) = request.topics
         exists = any(at.topic == topic.name for at in self.logs)
         code = error or (ErrorCode.TOPIC_ALREADY_EXISTS if exists else ErrorCode.NONE)
+        if not code and topic.replication_factor > 1:
+            code = ErrorCode.INVALID_REPLICATION_FACTOR  # there is one broker
         if not code and not request.validate_only:
             self._topics_made += 1
             self.topic_ids[topic.name] = topic.name.encode()[:12].ljust(12) + self._topics_made.to_bytes(4)

@@ -57,11 +57,12 @@ class TopicsUpstream(MemoryUpstream):
         """Whether kshare's principal may not describe configs."""
         self.is_closed = False
 
-    def put(self, name: str, partitions: int, *, topic_id: bytes | None = None) -> bytes:
+    def put(self, name: str, partitions: int, *, topic_id: bytes | None = None, replication_factor: int = 1) -> bytes:
         """A topic that is made, or made again; its id."""
         fresh = uuid.uuid4().bytes if self.has_topic_ids else ZERO_TOPIC_ID
         topic_id = fresh if topic_id is None else topic_id
-        self.topics[name] = Topic(name, topic_id, {each: PartitionLeader(1, 0) for each in range(partitions)})
+        leaders = {each: PartitionLeader(1, 0) for each in range(partitions)}
+        self.topics[name] = Topic(name, topic_id, leaders, replication_factor=replication_factor)
         return topic_id
 
     def grow(self, name: str, partitions: int) -> None:
@@ -105,7 +106,7 @@ class TopicsUpstream(MemoryUpstream):
             if topic.replication_factor > len(self.brokers):
                 code = ErrorCode.INVALID_REPLICATION_FACTOR
             if code == ErrorCode.NONE:
-                self.put(str(topic.name), topic.num_partitions)
+                self.put(str(topic.name), topic.num_partitions, replication_factor=topic.replication_factor)
                 self.created.append(topic)
                 self.configs_of_topics[topic.name] = {config.name: str(config.value) for config in topic.configs}
             results.append(CreatableTopicResult(name=topic.name, error_code=code))

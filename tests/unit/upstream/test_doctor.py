@@ -12,6 +12,7 @@ from kshare_core.errors import ErrorCode
 from kshare_upstream.doctor.examination import Examination, examine
 from kshare_upstream.doctor.findings import Diagnosis, Severity
 from kshare_upstream.port import UpstreamPartitionName
+from kshare_upstream.topics import DEFAULT_REPLICAS, Replicas
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
 from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
@@ -21,9 +22,11 @@ from kshare_wire.generated.requests.init_producer_id import InitProducerIdReques
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
 from support.upstream.memory_upstream import KAFKA_3_9, MemoryLog, MemoryUpstream
+from support.upstream.topics_upstream import TopicsUpstream
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 BOOTSTRAP = "broker:9092"
+OWN_TOPICS = ("__kshare_state", "__kshare_metadata")
 
 
 def examined(
@@ -32,6 +35,7 @@ def examined(
     step_ms: float = 1.0,
     has_history: bool = False,
     topics_of_earlier_work: Sequence[str] = (),
+    replicas: Replicas = DEFAULT_REPLICAS,
 ) -> Diagnosis:
     """The diagnosis of a cluster whose every write takes `step_ms`."""
     clock = iter(range(1_000_000))
@@ -42,6 +46,8 @@ def examined(
         now_ms=lambda: next(clock) * step_ms,
         has_history=has_history,
         topics_of_earlier_work=topics_of_earlier_work,
+        own_topics=OWN_TOPICS,
+        replicas=replicas,
     )
     return asyncio.run(examine(upstream, examination))
 
@@ -74,6 +80,54 @@ def test_a_cluster_in_which_kshare_has_worked_is_not_tried_again(existing: Seque
     diagnosis = examined(upstream, topics_of_earlier_work=["__kshare_state", "__kshare_metadata"])
     assert not diagnosis.is_refused and "unclean" in told(diagnosis, Severity.WARNING)
     assert ("a write with acks=all" in told(diagnosis, Severity.OK)) == is_tried
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "expected"),
+    [
+        (1, DEFAULT_REPLICAS, None),
+        (2, DEFAULT_REPLICAS, 2),
+        (3, DEFAULT_REPLICAS, 3),
+        (5, DEFAULT_REPLICAS, 3),
+        (5, Replicas(4, is_configured=True), 4),
+        (3, Replicas(1, is_configured=True), None),
+    ],
+)
+def test_topics_with_fewer_replicas_than_they_could_have_are_named(
+    brokers: int, replicas: Replicas, expected: int | None
+) -> None:
+    """kshare was first started while one broker was alive."""
+    upstream = TopicsUpstream(brokers=1)
+    for name, factor in (*dict.fromkeys(OWN_TOPICS, 1).items(), ("__kshare_dead_letters", 1), ("orders", 1)):
+        upstream.put(name, 2, replication_factor=factor)
+    upstream.brokers = TopicsUpstream(brokers=brokers).brokers
+    diagnosis = examined(upstream, topics_of_earlier_work=OWN_TOPICS, replicas=replicas)
+    found = [each.text for each in diagnosis.of(Severity.WARNING) if "replication factor" in each.text]
+    if expected is None:
+        assert found == []
+        return
+    (text,) = found
+    listed = "__kshare_state (1), __kshare_metadata (1), __kshare_dead_letters (1)"
+    assert text.startswith(f"topics of kshare have a replication factor below {expected}: {listed}. ")
+    assert text.endswith(f"min.insync.replicas to {expected - 1}")
+    for name in (*OWN_TOPICS, "__kshare_dead_letters"):
+        upstream.put(name, 2, replication_factor=expected)
+    assert "replication factor" not in told(
+        examined(upstream, topics_of_earlier_work=OWN_TOPICS, replicas=replicas), Severity.WARNING
+    )
+
+
+@pytest.mark.parametrize("topics_exist", [False, True])
+def test_a_configured_replication_factor_above_the_brokers_is_refused_before_the_first_start(
+    *, topics_exist: bool
+) -> None:
+    upstream = MemoryUpstream(configs=SAFE)
+    for name in OWN_TOPICS if topics_exist else ():
+        upstream.logs[UpstreamPartitionName(name, 0)] = MemoryLog()
+    diagnosis = examined(upstream, replicas=Replicas(3, is_configured=True))
+    assert diagnosis.is_refused is not topics_exist
+    if not topics_exist:
+        assert "INVALID_REPLICATION_FACTOR" in told(diagnosis, Severity.REFUSAL)
 
 
 @pytest.mark.parametrize(

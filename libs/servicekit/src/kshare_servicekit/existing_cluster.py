@@ -13,12 +13,12 @@ from kshare_upstream.own_topics import STATE_PARTITIONS_CONFIG, OwnTopic, WrongT
 from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import OpenUpstream
 from kshare_upstream.sasl import AuthenticationFailed
+from kshare_upstream.topics import Replicas
 
 ENGINE, KAFKA = "kshare.engine", "kafka"
 METADATA_STORE = "kshare.metadata.store"
 BOOTSTRAP_SERVERS = "kshare.upstream.bootstrap.servers"
 TOPIC_PREFIX = "kshare.upstream.topic.prefix"
-REPLICATION_FACTOR = "kshare.upstream.topic.replication.factor"
 CREATION_RETRY_INTERVAL_S = 1.0
 
 
@@ -42,8 +42,8 @@ def state_topic_of(configs: Configs) -> OwnTopic:
 async def create_state_topic(configs: Configs, on_problem: Callable[[str], None]) -> None:
     """Creates the topic with the state of share groups if it is missing; nothing with another engine.
 
-    It waits for the cluster. `on_problem` gets every new reason for that. InvalidConfig if the topic or the credentials
-    cannot be used as they are.
+    It waits for the cluster. `on_problem` gets every new reason for that, and a warning if the topic has too few
+    replicas. InvalidConfig if the topic or the credentials cannot be used as they are.
     """
     if configs.text(ENGINE) != KAFKA:
         return
@@ -56,12 +56,12 @@ async def create_state_topic_in(
     open_upstream: OpenUpstream, configs: Configs, on_problem: Callable[[str], None]
 ) -> None:
     """See `create_state_topic`."""
-    topic, replicas = state_topic_of(configs), configs.integer(REPLICATION_FACTOR)
+    topic = state_topic_of(configs)
     upstream, known = open_upstream(), ""
     try:
         while True:
             try:
-                await create_own_topics(upstream, [topic], replicas)
+                await create_own_topics(upstream, [topic], Replicas.of(configs), on_problem)
             except (WrongTopic, AuthenticationFailed) as error:
                 raise InvalidConfig(str(error)) from error
             except (ConnectionLost, NotServed, Refused) as error:

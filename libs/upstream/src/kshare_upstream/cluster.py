@@ -283,6 +283,7 @@ def _view(answer: MetadataResponse) -> ClusterView:
                 for partition in topic.partitions
             },
             topic.error_code,
+            min((len(partition.replica_nodes) for partition in topic.partitions), default=0),
         )
         for topic in answer.topics
         if topic.name is not None

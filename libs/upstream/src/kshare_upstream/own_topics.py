@@ -8,7 +8,7 @@ itself: only the owner of a log knows which of its rows are superseded. It must 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
@@ -19,9 +19,10 @@ from kshare_upstream.topics import (
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES_CONFIG,
     UNSHORTENED,
+    Replicas,
     create_topic,
     durable_configs,
-    replication_factor,
+    too_few_replicas,
     topic_configs,
 )
 
@@ -60,16 +61,24 @@ def own_topic_names(prefix: str) -> frozenset[str]:
     return frozenset((f"{prefix}{STATE}", f"{prefix}{METADATA}", dead_letter_notes_topic(prefix)))
 
 
-async def create_own_topics(upstream: Upstream, topics: Sequence[OwnTopic], wanted_replicas: int) -> list[str]:
-    """Creates those that are missing and returns their names; WrongTopic, Refused, or as any request."""
+async def create_own_topics(
+    upstream: Upstream, topics: Sequence[OwnTopic], replicas: Replicas, warn: Callable[[str], None]
+) -> list[str]:
+    """Creates those that are missing and returns their names; WrongTopic, Refused, or as any request.
+
+    `warn` gets a sentence if they have fewer replicas than `replicas.wanted`.
+    """
     view = await upstream.describe([topic.name for topic in topics])
-    replicas = replication_factor(len(view.brokers), wanted_replicas)
+    count = replicas.for_new_topic(len(view.brokers))
     created = []
     for topic in topics:
         if not _exists(view, topic) and await create_topic(
-            upstream, topic.name, partitions=topic.partitions, replicas=replicas, configs=durable_configs(replicas)
+            upstream, topic.name, partitions=topic.partitions, replicas=count, configs=durable_configs(count)
         ):
             created.append(topic.name)
+    if created and count < replicas.wanted:
+        warn(too_few_replicas(created, count, replicas.wanted))
+    for topic in topics:
         await _check_configs(upstream, view, topic.name)
     return created
 

@@ -60,6 +60,8 @@ class Topic:
     """16 bytes; zero where the cluster has no topic ids (before Kafka 2.8)."""
     leaders: Mapping[int, PartitionLeader]
     error_code: int = 0
+    replication_factor: int = 0
+    """The lowest of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode
 from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import Upstream
@@ -18,8 +20,9 @@ DESCRIBE_CONFIGS = VersionRange(1, 4)
 TIMEOUT_MS = 30_000
 TOPIC_RESOURCE = 2
 """ConfigResource.Type.TOPIC."""
+REPLICATION_FACTOR = "kshare.upstream.topic.replication.factor"
 HIGHEST_REPLICATION_FACTOR = 3
-"""Unless kshare.upstream.topic.replication.factor says otherwise."""
+"""The default of REPLICATION_FACTOR."""
 MAX_MESSAGE_BYTES_CONFIG, MAX_MESSAGE_BYTES = "max.message.bytes", 1_048_588
 """Kafka's default, for brokers that have another one."""
 MAX_BATCH_BYTES = 1_000_000
@@ -29,8 +32,36 @@ UNSHORTENED: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-
 
 
 def replication_factor(broker_count: int, wanted: int = HIGHEST_REPLICATION_FACTOR) -> int:
-    """The replicas of kshare's own topics: as many as wanted, or as there are brokers."""
+    """As many replicas as wanted, or as there are live brokers."""
     return min(wanted, broker_count)
+
+
+class Replicas(NamedTuple):
+    """The replicas of kshare's own topics: REPLICATION_FACTOR."""
+
+    wanted: int = HIGHEST_REPLICATION_FACTOR
+    is_configured: bool = False
+    """Whether the config is set. A topic then has this many replicas, or is not made while brokers are missing."""
+
+    @staticmethod
+    def of(configs: Configs) -> Replicas:
+        return Replicas(configs.integer(REPLICATION_FACTOR), configs.is_set(REPLICATION_FACTOR))
+
+    def for_new_topic(self, broker_count: int) -> int:
+        """`broker_count` is that of live brokers: a view does not show others."""
+        return self.wanted if self.is_configured else replication_factor(broker_count, self.wanted)
+
+
+DEFAULT_REPLICAS = Replicas()
+
+
+def too_few_replicas(topics: Sequence[str], count: int, wanted: int) -> str:
+    """The warning about topics of kshare's that were made with fewer replicas than the default."""
+    return (
+        f"replication factor {count} instead of {wanted} for {', '.join(topics)}, because no more brokers were alive "
+        f"when they were made; it stays when others start. Set {REPLICATION_FACTOR} before the first start, or "
+        "add replicas with kafka-reassign-partitions.sh"
+    )
 
 
 def durable_configs(replicas: int) -> dict[str, str]:
@@ -68,6 +99,11 @@ async def create_topic(
     (result,) = answer.topics
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
+    if result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR and replicas > 0:
+        what = f"CreateTopics of {name} with a replication factor of {replicas}"
+        remedy = f"start the missing brokers, or set {REPLICATION_FACTOR} to the number of brokers"
+        message = f"{result.error_message} {remedy}" if result.error_message else remedy
+        raise Refused(result.error_code, what, message)
     if result.error_code:
         raise Refused(result.error_code, f"CreateTopics of {name}", result.error_message)
     return True

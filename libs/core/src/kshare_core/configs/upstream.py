@@ -56,7 +56,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         3,
         low=1,
         high=100,
-        text="The replicas of those topics when they are made; fewer if the cluster has fewer brokers.",
+        text="The replicas of those topics when they are made. If it is set, they are not made while brokers are "
+        "missing. If it is not set, they get at most three, and no more than brokers are alive.",
     ),
     integer(
         "kshare.upstream.request.timeout.ms",

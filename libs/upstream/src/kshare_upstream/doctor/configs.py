@@ -1,12 +1,13 @@
-"""Configs of brokers that decide what is lost when a broker fails, with the commands that change them."""
+"""Configs of brokers, and replicas of kshare's topics, that decide what is lost when a broker fails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode
 from kshare_upstream.doctor.findings import Diagnosis, Severity
 from kshare_upstream.port import ClusterView, Upstream
+from kshare_upstream.topics import replication_factor
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -38,6 +39,21 @@ async def examine_configs(upstream: Upstream, view: ClusterView, bootstrap: str,
                 values[config.name][node_id] = config.value
     _judge_replicas(values[MIN_INSYNC_REPLICAS], len(view.brokers), bootstrap, diagnosis)
     _judge_elections(values[UNCLEAN_ELECTION], bootstrap, diagnosis)
+
+
+def examine_replicas(view: ClusterView, own_topics: Sequence[str], wanted: int, diagnosis: Diagnosis) -> None:
+    """A warning about topics of kshare's with fewer replicas than they could have now."""
+    possible = replication_factor(len(view.brokers), wanted)
+    found = {name: view.topics[name].replication_factor for name in own_topics if name in view.topics}
+    lacking = {name: count for name, count in found.items() if 0 < count < possible}
+    if lacking:
+        listed = ", ".join(f"{name} ({count})" for name, count in lacking.items())
+        diagnosis.add(
+            Severity.WARNING,
+            f"topics of kshare have a replication factor below {possible}: {listed}. Their rows are lost with these "
+            "brokers: add replicas with kafka-reassign-partitions.sh, and then set their min.insync.replicas to "
+            f"{max(1, possible - 1)}",
+        )
 
 
 def _judge_replicas(values: dict[int, str], broker_count: int, bootstrap: str, diagnosis: Diagnosis) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import NotServed
-from kshare_upstream.doctor.configs import examine_configs
+from kshare_upstream.doctor.configs import examine_configs, examine_replicas
 from kshare_upstream.doctor.findings import Diagnosis, Severity
 from kshare_upstream.doctor.history_topic import examine_history_topic
 from kshare_upstream.doctor.served_apis import examine_apis
 from kshare_upstream.doctor.trial import Trial, examine_by_trial
+from kshare_upstream.own_topics import dead_letter_notes_topic
 from kshare_upstream.port import ClusterView, Upstream
-from kshare_upstream.topics import replication_factor
+from kshare_upstream.topics import DEFAULT_REPLICAS, Replicas, replication_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,9 @@ class Examination:
     """Whether the delivery history is to be written."""
     topics_of_earlier_work: Sequence[str] = ()
     """kshare's own topics: where all exist kshare has worked, and there is no trial. Empty: always a trial."""
+    own_topics: Sequence[str] = ()
+    """kshare's own topics that it needs to start."""
+    replicas: Replicas = DEFAULT_REPLICAS
 
 
 async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
@@ -40,14 +44,18 @@ async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
     The trial is left out where the brokers are too old for it, and where kshare has worked before.
     """
     diagnosis = Diagnosis()
-    view = await upstream.describe(examination.topics_of_earlier_work)
+    own_topics = [*examination.own_topics, dead_letter_notes_topic(examination.prefix)]
+    view = await upstream.describe(list(dict.fromkeys([*examination.topics_of_earlier_work, *own_topics])))
     examine_apis(await upstream.versions(), len(view.brokers), diagnosis)
     if diagnosis.is_refused:
         return diagnosis
     try:
         await examine_configs(upstream, view, examination.bootstrap, diagnosis)
-        replicas = replication_factor(len(view.brokers))
-        if not _has_worked_there(view):
+        examine_replicas(view, own_topics, examination.replicas.wanted, diagnosis)
+        replicas = examination.replicas.for_new_topic(len(view.brokers))
+        if _has_worked_there(view, examination.own_topics):  # brokers that are missing now do not matter
+            replicas = replication_factor(len(view.brokers), replicas)
+        if not _has_worked_there(view, examination.topics_of_earlier_work):
             trial = Trial(
                 topic=f"{examination.prefix}check_{examination.suffix}",
                 prefix=examination.prefix,
@@ -63,6 +71,6 @@ async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
     return diagnosis
 
 
-def _has_worked_there(view: ClusterView) -> bool:
+def _has_worked_there(view: ClusterView, topics: Sequence[str]) -> bool:
     """Whether there are topics to look for, and all of them exist."""
-    return bool(view.topics) and all(topic.error_code == ErrorCode.NONE for topic in view.topics.values())
+    return bool(topics) and all(view.topics[name].error_code == ErrorCode.NONE for name in topics)

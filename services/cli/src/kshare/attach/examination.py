@@ -24,6 +24,7 @@ from kshare_upstream.doctor.examination import Examination, examine
 from kshare_upstream.doctor.findings import Diagnosis, Finding, Severity
 from kshare_upstream.own_topics import metadata_topic
 from kshare_upstream.sasl import AuthenticationFailed
+from kshare_upstream.topics import Replicas
 
 STYLES = {Severity.OK: "green", Severity.NOTE: "blue", Severity.WARNING: "yellow", Severity.REFUSAL: "red"}
 NEEDS_CREDENTIALS = f"; if this listener asks for TLS or SASL, set {PROTOCOL} in a file for --config"
@@ -56,13 +57,16 @@ async def can_work_with(options: ExaminedCluster, console: Console, *, is_start:
     except InvalidConfig as error:
         raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
     prefix = configs.text(TOPIC_PREFIX)
+    own_topics = [state_topic_of(configs).name, metadata_topic(prefix).name]
     examination = Examination(
         bootstrap=options.bootstrap,
         prefix=prefix,
         suffix=secrets.token_hex(4),
         now_ms=lambda: time.monotonic() * 1000,
         has_history=configs.boolean("kshare.delivery.history.enable"),
-        topics_of_earlier_work=[state_topic_of(configs).name, metadata_topic(prefix).name] if is_start else (),
+        topics_of_earlier_work=own_topics if is_start else (),
+        own_topics=own_topics,
+        replicas=Replicas.of(configs),
     )
     try:
         diagnosis = await _examined(bootstrap, settings, examination)

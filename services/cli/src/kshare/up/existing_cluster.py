@@ -10,7 +10,6 @@ from kshare_servicekit.existing_cluster import (
     ENGINE,
     KAFKA,
     METADATA_STORE,
-    REPLICATION_FACTOR,
     TOPIC_PREFIX,
     state_topic_of,
     upstream_opener,
@@ -20,6 +19,7 @@ from kshare_upstream.own_topics import WrongTopic, create_own_topics, metadata_t
 from kshare_upstream.partition_log import Refused
 from kshare_upstream.port import OpenUpstream
 from kshare_upstream.sasl import AuthenticationFailed
+from kshare_upstream.topics import Replicas
 
 
 async def prepare_cluster(configs: Configs, write_line: Callable[[str], None]) -> None:
@@ -29,7 +29,7 @@ async def prepare_cluster(configs: Configs, write_line: Callable[[str], None]) -
     try:
         open_upstream = upstream_opener(configs)
         assert open_upstream is not None
-        created = await _created(open_upstream, configs)
+        created = await _created(open_upstream, configs, lambda text: write_line(f"warning: {text}"))
     except InvalidConfig as error:
         raise CommandFailed(str(error), BAD_USE) from None
     except (ConnectionLost, NotServed, AuthenticationFailed, Refused, WrongTopic) as error:
@@ -38,10 +38,10 @@ async def prepare_cluster(configs: Configs, write_line: Callable[[str], None]) -
         write_line(f"topic {name} was created in the cluster")
 
 
-async def _created(open_upstream: OpenUpstream, configs: Configs) -> list[str]:
+async def _created(open_upstream: OpenUpstream, configs: Configs, warn: Callable[[str], None]) -> list[str]:
     upstream = open_upstream()
     try:
         topics = [state_topic_of(configs), metadata_topic(configs.text(TOPIC_PREFIX))]
-        return await create_own_topics(upstream, topics, configs.integer(REPLICATION_FACTOR))
+        return await create_own_topics(upstream, topics, Replicas.of(configs), warn)
     finally:
         await upstream.close()

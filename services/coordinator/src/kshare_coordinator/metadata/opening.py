@@ -40,11 +40,12 @@ def open_metadata_store(
     if name == "kafka":
         assert open_upstream is not None, "kshare.metadata.store=kafka needs the client of the existing cluster"
         from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
+        from kshare_upstream.topics import Replicas
 
         return UpstreamMetadataStore(
             open_upstream(),
             topic_prefix=configs.text("kshare.upstream.topic.prefix"),
-            wanted_replicas=configs.integer("kshare.upstream.topic.replication.factor"),
+            replicas=Replicas.of(configs),
             lease_ms=lease_ms,
             now_ms=environment.clock.now_ms,
         )

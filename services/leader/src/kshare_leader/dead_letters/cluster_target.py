@@ -40,7 +40,7 @@ from kshare_runtime.ports import Clock
 from kshare_upstream import partition_log
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
-from kshare_upstream.topics import create_topic
+from kshare_upstream.topics import Replicas, create_topic
 from kshare_upstream.transactional_producer import TransactionalProducer
 
 BROKERS_DEFAULT = -1
@@ -80,8 +80,7 @@ class ClusterTarget:
         self._clock = clock
         self._report = report
         self._prefix = configs.text("kshare.upstream.topic.prefix")
-        replicas = configs.integer("kshare.upstream.topic.replication.factor")
-        self._notes = Notes(upstream, self._prefix, replicas, deadline_ms=APPEND_TIMEOUT_MS)
+        self._notes = Notes(upstream, self._prefix, Replicas.of(configs), deadline_ms=APPEND_TIMEOUT_MS, report=report)
         self._writers: dict[SharePartitionKey, _Writer] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._limits = MessageLimits(upstream)

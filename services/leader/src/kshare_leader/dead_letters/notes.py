@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from zlib import crc32
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -20,7 +21,7 @@ from kshare_upstream.committed_records import read_committed_records
 from kshare_upstream.own_topics import dead_letter_notes_topic
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import Upstream, UpstreamPartitionName
-from kshare_upstream.topics import create_topic, durable_configs, replication_factor
+from kshare_upstream.topics import Replicas, create_topic, durable_configs, too_few_replicas
 from kshare_wire.record_writing import BatchWriter
 
 NOTES_PARTITIONS = 16
@@ -39,11 +40,14 @@ _CONFIGS = {
 class Notes:
     """The topic of the notes; CannotStore where it cannot be used now, or not at all."""
 
-    def __init__(self, upstream: Upstream, prefix: str, wanted_replicas: int, *, deadline_ms: int) -> None:
-        """`prefix` is kshare.upstream.topic.prefix, `wanted_replicas` kshare.upstream.topic.replication.factor."""
+    def __init__(
+        self, upstream: Upstream, prefix: str, replicas: Replicas, *, deadline_ms: int, report: Callable[[str], None]
+    ) -> None:
+        """`prefix` is kshare.upstream.topic.prefix. `report` logs a warning."""
         self.topic = dead_letter_notes_topic(prefix)
         self._upstream = upstream
-        self._wanted_replicas = wanted_replicas
+        self._replicas = replicas
+        self._report = report
         self._deadline_ms = deadline_ms
         self._partitions = 0
         self._may_read = asyncio.Semaphore(READS_LIMIT)
@@ -58,12 +62,14 @@ class Notes:
         view = await self._upstream.describe([self.topic])
         found = view.topics[self.topic]
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            replicas = replication_factor(len(view.brokers), self._wanted_replicas)
-            configs = durable_configs(replicas) | _CONFIGS
+            count = self._replicas.for_new_topic(len(view.brokers))
+            configs = durable_configs(count) | _CONFIGS
             is_new = await create_topic(
-                self._upstream, self.topic, partitions=NOTES_PARTITIONS, replicas=replicas, configs=configs
+                self._upstream, self.topic, partitions=NOTES_PARTITIONS, replicas=count, configs=configs
             )
             if is_new:
+                if count < self._replicas.wanted:
+                    self._report(too_few_replicas([self.topic], count, self._replicas.wanted))
                 return NOTES_PARTITIONS
             raise CannotStore(f"topic {self.topic} was made just now, and is not known to all brokers yet")
         if found.error_code or not found.leaders:

@@ -29,7 +29,7 @@ from kshare_rpc.network import Channel
 from kshare_upstream.partition_log import LEADER_CHANGED, Refused
 from kshare_upstream.port import LeaderUnknown, Upstream, UpstreamPartitionName
 from kshare_upstream.shared_produce import SharedProduce
-from kshare_upstream.topics import create_topic, replication_factor
+from kshare_upstream.topics import Replicas, create_topic, too_few_replicas
 
 PURPOSE = "history"
 """Its requests have connections of their own: nothing that deliveries need waits behind them."""
@@ -92,14 +92,17 @@ class ClusterHistoryTarget:
 
     async def _create_with(self, configs: Mapping[str, str]) -> None:
         view = await self._upstream.describe([])
-        wanted = self._configs.integer("kshare.upstream.topic.replication.factor")
-        await create_topic(
+        replicas = Replicas.of(self._configs)
+        count = replicas.for_new_topic(len(view.brokers))
+        is_new = await create_topic(
             self._upstream,
             HISTORY_TOPIC,
             partitions=self._configs.integer("kshare.delivery.history.topic.num.partitions"),
-            replicas=replication_factor(len(view.brokers), wanted),
+            replicas=count,
             configs=configs,
         )
+        if is_new and count < replicas.wanted:
+            self._report(too_few_replicas([HISTORY_TOPIC], count, replicas.wanted))
 
     async def leaders_of(self, topic: HistoryTopic, partitions: Iterable[int]) -> Mapping[int, str]:
         found: dict[int, str] = {}

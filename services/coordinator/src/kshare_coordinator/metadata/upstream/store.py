@@ -42,7 +42,7 @@ from kshare_upstream.fenced_log.owner import FencedLog, LogTruncated, Superseded
 from kshare_upstream.own_topics import metadata_topic
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import OpenedUpstream
-from kshare_upstream.topics import HIGHEST_REPLICATION_FACTOR, MAX_BATCH_BYTES
+from kshare_upstream.topics import DEFAULT_REPLICAS, MAX_BATCH_BYTES, Replicas
 
 START_LIMIT_MS = 30_000
 """How long a start waits for the existing cluster."""
@@ -66,7 +66,7 @@ class UpstreamMetadataStore:
         upstream: OpenedUpstream,
         *,
         topic_prefix: str,
-        wanted_replicas: int = HIGHEST_REPLICATION_FACTOR,
+        replicas: Replicas = DEFAULT_REPLICAS,
         lease_ms: int,
         now_ms: Callable[[], int],
         group_partitions: int = GROUP_PARTITIONS,
@@ -76,7 +76,7 @@ class UpstreamMetadataStore:
     ) -> None:
         self._upstream = upstream
         self._topic = metadata_topic(topic_prefix)
-        self._wanted_replicas = wanted_replicas
+        self._replicas = replicas
         self._partitions = (CATALOG, *range(group_partitions))
         self._end_partition = group_partitions
         self._limits = Limits(
@@ -134,7 +134,7 @@ class UpstreamMetadataStore:
         while True:
             try:
                 if not is_there:
-                    await ensure_topic(self._upstream, self._topic, self._wanted_replicas)
+                    await ensure_topic(self._upstream, self._topic, self._replicas)
                     is_there = True
                 await self._load()
                 return
