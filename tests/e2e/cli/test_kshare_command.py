@@ -129,6 +129,21 @@ def test_a_group_from_the_beginning_released_peeked_at_and_reset(cluster: Kshare
     assert gone.returncode == 1 and "GROUP_ID_NOT_FOUND" in gone.stderr
 
 
+def test_max_archives_no_record_that_was_not_shown(cluster: KshareCluster) -> None:
+    """The ten records are one batch, which each consume acquires as a whole; the second one is the last delivery."""
+    where = ("--bootstrap", cluster.bootstrap)
+    succeed("topics", "create", "parts", *where)
+    values = [f"part {number}" for number in range(10)]
+    succeed("produce", "parts", *values, *where)
+    succeed("groups", "set", "fitters", "share.delivery.count.limit=2", "share.auto.offset.reset=earliest", *where)
+    consume = ("consume", "parts", "--group", "fitters", "--max", "1", *where)
+    first, second = kshare(*consume), kshare(*consume)
+    assert [row[4] for row in rows(first.stdout)] == values[:1] and "archive" not in first.stderr
+    assert [row[4] for row in rows(second.stdout)] == values[1:], "all that were left"
+    assert "8 more records than --max are shown" in second.stderr and "share.delivery.count.limit" in second.stderr
+    assert rows(succeed(*consume, "--timeout", "3")) == []
+
+
 @pytest.mark.parametrize(
     "command", [["produce", "invioces", "x"], ["consume", "invioces", "--group", "g"], ["peek", "invioces"]]
 )

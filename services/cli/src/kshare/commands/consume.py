@@ -1,8 +1,12 @@
 """`kshare consume`: acquires records as a share group member, prints them with delivery counts, acknowledges each.
 
-It uses confluent-kafka's ShareConsumer in explicit mode. A poll may return more records than are still wanted: these
-are released and not shown, so that other members get them. With --release the command ends after its first poll with
-records. Otherwise it would acquire its own released records again until they are archived.
+It uses confluent-kafka's ShareConsumer in explicit mode. A poll may return more records than are still wanted, since
+leaders acquire whole batches of a producer, and librdkafka cannot ask for single records (record_limit, KIP-1206).
+These records are released and not shown, so that other members get them. The delivery counts nevertheless, so records
+at their last delivery are shown beyond the limit: a release would archive them unseen.
+
+With --release the command ends after its first poll with records. Otherwise it would acquire its own released records
+again until they are archived.
 """
 
 from __future__ import annotations
@@ -24,11 +28,17 @@ from kshare.commands.groups.group_requests import (
 from kshare.commands.resource_configs import GROUP
 from kshare.commands.topics import kafka_failure
 from kshare.failure import CommandFailed
+from kshare.kafka_connection import Refused
 
 POLL_S = 0.25
 CLOSE_S = 5.0
 """librdkafka may wait for good when it is closed within milliseconds of its first assignment, or without a cluster."""
 AUTO_OFFSET_RESET = "share.auto.offset.reset"
+DELIVERY_COUNT_LIMIT = "share.delivery.count.limit"
+LEAST_DELIVERY_COUNT_LIMIT = 2
+"""The smallest limit that Kafka allows, for groups whose configs this user may not describe."""
+MAX_POLL_RECORDS = 500
+"""librdkafka's default of max.poll.records."""
 
 
 def consume(
@@ -40,12 +50,14 @@ def consume(
     limit: int | None,
     timeout_s: float | None,
     show: Callable[[Message], None],
+    note: Callable[[str], None],
     properties: Properties = NO_PROPERTIES,
 ) -> int:
     """Shows and acknowledges at most `limit` records, until no record arrives for `timeout_s`; returns their number.
 
-    Without `limit` and `timeout_s` it runs until KeyboardInterrupt, upon which the member leaves the group. With
-    RELEASE it ends after the first poll with records. CommandFailed if the topic does not exist.
+    More than `limit` only if a release would archive the others. Without `limit` and `timeout_s` it runs until
+    KeyboardInterrupt, upon which the member leaves the group. With RELEASE it ends after the first poll with records.
+    CommandFailed if the topic does not exist.
     """
     topic_of(reach(bootstrap, properties), topic)
     try:
@@ -56,6 +68,7 @@ def consume(
                 "client.id": "kshare-cli",
                 "group.id": group,
                 "share.acknowledgement.mode": "explicit",
+                "max.poll.records": min(limit or MAX_POLL_RECORDS, MAX_POLL_RECORDS),
                 "log_level": 0,
             }
         )
@@ -69,8 +82,17 @@ def consume(
             messages = list(consumer.poll(POLL_S))
             if messages:
                 last_record_at = time.monotonic()
-                wanted = len(messages) if limit is None else limit - taken
-                taken += _take(consumer, messages[:wanted], messages[wanted:], answer, show)
+                count = len(messages) if limit is None else limit - taken
+                wanted, surplus = messages[:count], messages[count:]
+                if surplus:
+                    last, surplus = _at_last_delivery(surplus, _delivery_count_limit(bootstrap, group, properties))
+                    wanted += last
+                    if last:
+                        note(
+                            f"{len(last)} more records than --max are shown, as this is their last delivery "
+                            f"({DELIVERY_COUNT_LIMIT}): a release would archive them unseen"
+                        )
+                taken += _take(consumer, wanted, surplus, answer, show)
                 if answer is AcknowledgeType.RELEASE:
                     break
             elif timeout_s is not None and time.monotonic() - last_record_at >= timeout_s:
@@ -127,6 +149,25 @@ def prepare_group(
                 f"group {group} is new in {topic} and receives only records produced from now on "
                 f"({AUTO_OFFSET_RESET}=latest); use --from-beginning to begin with the first record"
             )
+
+
+def _delivery_count_limit(bootstrap: str, group: str, properties: Properties) -> int:
+    """The group's limit; the least possible one if the user may not describe the group's configs."""
+    try:
+        found = describe_configs(bootstrap, GROUP, group, [DELIVERY_COUNT_LIMIT], properties)
+    except Refused:
+        return LEAST_DELIVERY_COUNT_LIMIT
+    return int(found.get(DELIVERY_COUNT_LIMIT) or LEAST_DELIVERY_COUNT_LIMIT)
+
+
+def _at_last_delivery(messages: list[Message], delivery_count_limit: int) -> tuple[list[Message], list[Message]]:
+    """The messages that a release would archive, and the others."""
+    last: list[Message] = []
+    others: list[Message] = []
+    for message in messages:
+        is_last = (message.delivery_count() or 0) >= delivery_count_limit
+        (last if is_last else others).append(message)
+    return last, others
 
 
 def _take(

@@ -102,7 +102,15 @@ def consume(
         bool, typer.Option("--release", help="Show the first records that arrive, release them, and end.")
     ] = False,
     reject: Annotated[bool, typer.Option("--reject", help="Reject records: they are not delivered again.")] = False,
-    max_records: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
+    max_records: Annotated[
+        int | None,
+        typer.Option(
+            "--max",
+            min=1,
+            help="Stop after so many records. Whole batches of a producer are acquired: the other records of a batch "
+            "are released, which counts as a delivery, or shown too if it is their last one.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Stop when no record arrives for so many seconds.")
     ] = None,
@@ -124,6 +132,7 @@ def consume(
         limit=max_records,
         timeout_s=timeout,
         show=lambda message: typer.echo(line_of(message)),
+        note=_note,
         properties=properties,
     )
     typer.echo(f"{WORDS[answer]} {count} records", err=True)
