@@ -37,6 +37,15 @@ def _increase(metric: str, by: str, window: str, matchers: str = "") -> str:
     return f"sum by ({OWN}, {by}) (increase({metric}{{${{scope}}{matchers}}}[{window}]))"
 
 
+def _count(metric: str, by: str, window: str, matchers: str = "") -> str:
+    """`_increase` for a counter of rare events, whose series may begin with the first of them: `increase` is 0 then.
+
+    All of a series counts that is younger than the window.
+    """
+    series = f"{metric}{{${{scope}}{matchers}}}"
+    return f"sum by ({OWN}, {by}) (\n  ({series} unless {series} offset {window})\n  or increase({series}[{window}])\n)"
+
+
 def _p99(metric: str, by: str) -> str:
     return f"histogram_quantile(0.99, sum by (le, {OWN}, {by}) (rate({metric}_bucket{{${{scope}}}}[5m])))"
 
@@ -90,7 +99,7 @@ GROUPS = (
         "0s",
         "{{ $value | humanize }} records of {{ $labels.topic }} reached the delivery count limit in {{ $labels.group }}"
         " and were archived",
-        _increase("kshare_leader_share_archived_records_total", "group, topic", "10m", ',reason="delivery_limit"')
+        _count("kshare_leader_share_archived_records_total", "group, topic", "10m", ',reason="delivery_limit"')
         + " > ${records}",
         {"records": 0},
     ),
@@ -108,7 +117,7 @@ GROUPS = (
         "0s",
         "{{ $value | humanize }} records of {{ $labels.group }} were archived without a dead letter because its configs"
         " forbid one",
-        _increase("kshare_leader_share_dead_letters_given_up_total", "group, topic", "15m") + " > ${records}",
+        _count("kshare_leader_share_dead_letters_given_up_total", "group, topic", "15m") + " > ${records}",
         {"records": 0},
     ),
     Alert(
@@ -172,7 +181,7 @@ STATE = (
         "KshareDiskNearlyFull",
         CRITICAL,
         "5m",
-        "{{ $value | humanizePercentage }} of the disk of {{ $labels.instance }} ({{ $labels.directory }}) are free",
+        "{{ $value | humanizePercentage }} of the disk of {{ $labels.instance }} ({{ $labels.directory }}) is free",
         "kshare_data_directory_free_bytes{${scope}} / kshare_data_directory_size_bytes{${scope}} < ${ratio}",
         {"ratio": 0.1},
     ),
@@ -181,7 +190,7 @@ STATE = (
         WARNING,
         "1h",
         "The disk of {{ $labels.instance }} ({{ $labels.directory }}) will be full soon;"
-        " {{ $value | humanizePercentage }} of it are free",
+        " {{ $value | humanizePercentage }} of it is free",
         "kshare_data_directory_free_bytes{${scope}} / kshare_data_directory_size_bytes{${scope}} < ${ratio}\n"
         "  and predict_linear(kshare_data_directory_free_bytes{${scope}}[6h], ${hours} * 3600) < 0",
         {"ratio": 0.4, "hours": 24},
@@ -210,7 +219,7 @@ STATE = (
         "0s",
         "The log of {{ $labels.topic }} has lost records that {{ $labels.group }} knew of: the state of"
         " {{ $value | humanize }} offsets was dropped",
-        _increase("kshare_leader_share_truncated_offsets_total", "group, topic", "15m") + " > 0",
+        _count("kshare_leader_share_truncated_offsets_total", "group, topic", "15m") + " > 0",
     ),
     Alert(
         "KsharePartitionOffline",
@@ -237,7 +246,7 @@ STATE = (
         "KshareMoveTakesLong",
         WARNING,
         "1h",
-        "{{ $value }} partitions have been moving to another node for long",
+        "{{ $value }} partitions have been moving to another node for a long time",
         f"max by ({OWN}) (kshare_coordinator_moving_partitions{{${{scope}}}}) > 0\n"
         f"  or max by ({OWN}) (kshare_coordinator_moving_state_partitions{{${{scope}}}}) > 0",
     ),
@@ -321,7 +330,7 @@ PROCESSES = (
         "0s",
         "{{ $labels.instance }} failed in {{ $value | humanize }} calls of {{ $labels.service }}/{{ $labels.method }},"
         " which is a bug",
-        _increase("kshare_rpc_server_call_failures_total", "instance, service, method", "10m", ',kind="handler"')
+        _count("kshare_rpc_server_call_failures_total", "instance, service, method", "10m", ',kind="handler"')
         + " > ${calls}",
         {"calls": 0},
     ),
@@ -405,7 +414,7 @@ PIPELINE = (
         WARNING,
         "0s",
         "The pipeline {{ $labels.instance }} put {{ $value | humanize }} records into quarantine in an hour",
-        _increase("kshare_pipeline_quarantined_records_total", "instance", "1h") + " > ${records}",
+        _count("kshare_pipeline_quarantined_records_total", "instance", "1h") + " > ${records}",
         {"records": 0},
     ),
 )

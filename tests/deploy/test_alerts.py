@@ -14,7 +14,7 @@ import pytest
 from support.clusters.kubernetes import CHART, helm_environment, run
 from support.environment.prometheus import binary
 from support.house.scripts import ROOT, script
-from support.observability.alert_cases import CASES, Case
+from support.observability.alert_cases import CASES, OF_FIRST_EVENTS, Case
 
 RUNBOOK = ROOT / "docs/runbook.md"
 PLAIN = ROOT / "deploy/observability/alerts.yaml"
@@ -137,6 +137,18 @@ def test_alerts_of_one_cluster_ring_when_they_must_and_not_before(tmp_path: Path
         lambda case: [(case.quiet_at, []), (case.rings_at, rings(case, {}))],
     )
     check(tmp_path, PLAIN.read_text(), tests)
+
+
+@pytest.mark.parametrize("labels", [{}, OWN], ids=["one-cluster", "chart"])
+def test_the_first_event_of_a_series_rings_until_its_window_has_passed(
+    tmp_path: Path, labels: Mapping[str, str]
+) -> None:
+    tests = promtool_tests(
+        OF_FIRST_EVENTS,
+        lambda case: labelled(case.series, labels),
+        lambda case: [(case.quiet_at, []), (case.rings_at, rings(case, labels)), (75, [])],
+    )
+    check(tmp_path, chart_rules() if labels else PLAIN.read_text(), tests)
 
 
 def test_a_release_rings_for_its_own_trouble_beside_another_one(tmp_path: Path) -> None:

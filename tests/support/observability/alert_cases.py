@@ -162,7 +162,7 @@ OF_STATE = (
     Case(
         "KshareDiskNearlyFull",
         *(12, 20, {"instance": "l", "directory": "/data"}),
-        "8% of the disk of l (/data) are free",
+        "8% of the disk of l (/data) is free",
         {
             'kshare_data_directory_free_bytes{instance="l",directory="/data"}': "20x10 8x20",
             'kshare_data_directory_size_bytes{instance="l",directory="/data"}': "100x30",
@@ -171,7 +171,7 @@ OF_STATE = (
     Case(
         "KshareDiskFills",
         *(50, 70, {"instance": "l", "directory": "/data"}),
-        "The disk of l (/data) will be full soon; 24% of it are free",
+        "The disk of l (/data) will be full soon; 24% of it is free",
         {
             'kshare_data_directory_free_bytes{instance="l",directory="/data"}': "38-0.2x90",
             'kshare_data_directory_size_bytes{instance="l",directory="/data"}': "100x90",
@@ -226,7 +226,7 @@ OF_STATE = (
     Case(
         "KshareMoveTakesLong",
         *(50, 80, {}),
-        "4 partitions have been moving to another node for long",
+        "4 partitions have been moving to another node for a long time",
         {'kshare_coordinator_moving_state_partitions{instance="c"}': "0x5 4x90"},
         {'kshare_coordinator_moving_state_partitions{instance="d"}': "0x90"},
     ),
@@ -392,5 +392,47 @@ OF_THE_PIPELINE = (
         {'kshare_pipeline_quarantined_records_total{instance="p"}': "0x10 3x20"},
     ),
 )
+
+OF_FIRST_EVENTS = (
+    Case(
+        "KsharePoisonMessages",
+        *(9, 12, {"group": "new", "topic": "t"}),
+        "10 records of t reached the delivery count limit in new and were archived",
+        {
+            'kshare_leader_share_archived_records_total{group="new",topic="t",partition="0",reason="delivery_limit"}': (
+                "_x10 10x80"
+            )
+        },
+    ),
+    Case(
+        "KshareDeadLettersGivenUp",
+        *(9, 16, {"group": "new", "topic": "t"}),
+        "15 records of new were archived without a dead letter because its configs forbid one",
+        {'kshare_leader_share_dead_letters_given_up_total{group="new",topic="t",partition="0"}': "_x10 15x80"},
+    ),
+    Case(
+        "KshareStateTruncated",
+        *(9, 16, {"group": "g", "topic": "t"}),
+        "The log of t has lost records that g knew of: the state of 15 offsets was dropped",
+        {f"kshare_leader_share_truncated_offsets_total{{{ONE_PARTITION}}}": "_x10 15x80"},
+    ),
+    Case(
+        "KshareHandlerFails",
+        *(9, 12, {"instance": "l", "service": "Leader", "method": "Rare"}),
+        "l failed in 1 calls of Leader/Rare, which is a bug",
+        {
+            'kshare_rpc_server_call_failures_total{instance="l",service="Leader",method="Rare",kind="handler"}': (
+                "_x10 1x80"
+            )
+        },
+    ),
+    Case(
+        "KsharePipelineQuarantines",
+        *(9, 20, {"instance": "new"}),
+        "The pipeline new put 3 records into quarantine in an hour",
+        {'kshare_pipeline_quarantined_records_total{instance="new"}': "_x10 3x80"},
+    ),
+)
+"""Series that begin with their final values, since the events came before the first scrape."""
 
 CASES: tuple[Case, ...] = (*OF_GROUPS, *OF_STATE, *OF_PROCESSES, *OF_CLIENTS, *OF_THE_PIPELINE)

@@ -7,7 +7,7 @@ fetch) includes its wait.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kshare_core.distribution import DURATION_BOUNDS_S, Distribution, no_clock
 
@@ -21,9 +21,10 @@ class MethodStatistics:
 
     __slots__ = ("durations", "failures", "under_way")
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Iterable[str] = ()) -> None:
+        """`kinds` of failures are exported as 0 before the first one, so that a counter is seen to rise."""
         self.durations = Distribution(DURATION_BOUNDS_S)
-        self.failures: dict[str, int] = {}
+        self.failures: dict[str, int] = dict.fromkeys(kinds, 0)
         self.under_way = 0
 
     def started(self, now: float) -> float:
@@ -62,4 +63,4 @@ class CallStatistics:
 
     def of_served(self, path: str) -> MethodStatistics:
         """The statistics of a method that this process serves; only for existing ones: callers could invent names."""
-        return self.served.get(path) or self.served.setdefault(path, MethodStatistics())
+        return self.served.get(path) or self.served.setdefault(path, MethodStatistics((HANDLER_FAILED,)))
