@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,42 @@ def test_samples_have_the_release_that_alerts_and_autoscalers_ask_for() -> None:
     assert "targetLabel: release" in monitor and "app_kubernetes_io_instance" in monitor
     scaled = rendered("autoscaling.shareCoordinator.by=keda", template="scaledobjects", namespace="n")
     assert 'namespace=\\"n\\",release=\\"queues\\"' in scaled
+
+
+# Numbers
+
+NUMBERS = """
+config: {log.retention.ms: 86400000, log.retention.bytes: -1, log.cleaner.min.cleanable.ratio: 0.25, num.partitions: 3,
+  auto.create.topics.enable: true, flush.messages: "9223372036854775807"}
+pipeline: {enabled: true, config: {spark.kafka.bytes: 1073741824}}
+autoscaling:
+  workers: [{name: a, target: {kind: Deployment, name: w}, group: g, recordsPerWorker: 2000000, maxReplicas: 2}]
+metrics: {prometheusRule: {enabled: true, alerts: {KshareGroupLagGrows: {records: 2500000}}}}
+"""
+
+
+def of_file(folder: Path, values: str) -> str:
+    (folder / "values.yaml").write_text(values)
+    command = ["helm", "template", "queues", str(CHART), "--kube-version", "1.36.3", "--set", "image.registry=kshare"]
+    return run(*command, "--values", str(folder / "values.yaml"), environment=helm_environment())
+
+
+def test_whole_numbers_of_a_values_file_are_written_with_their_digits(tmp_path: Path) -> None:
+    """Numbers of --set are whole already; those of a file are floats to a template."""
+    text = of_file(tmp_path, NUMBERS)
+    configs = re.findall(r"^    ([a-z]+\.[a-z.]+=\S+)$", text, re.MULTILINE)
+    assert {
+        "log.retention.ms=86400000",
+        "log.retention.bytes=-1",
+        "log.cleaner.min.cleanable.ratio=0.25",
+        "num.partitions=3",
+        "auto.create.topics.enable=true",
+        "flush.messages=9223372036854775807",
+        "spark.kafka.bytes=1073741824",
+    } <= set(configs)
+    assert 'threshold: "2000000"' in text and "> 2500000" in text
+    with pytest.raises(AssertionError, match="write it in quotes"):
+        of_file(tmp_path, "config: {flush.messages: 9223372036854775807}")
 
 
 # Services

@@ -13,6 +13,22 @@
 {{- end -}}
 {{- end -}}
 
+{{/*
+A value as text. Helm reads the numbers of a values file as floats, and a template writes those from 1,000,000 on as 1e+06,
+which is no number to Kafka's configs. A float has 53 bits, so larger whole numbers would change.
+*/}}
+{{- define "kshare.text" -}}
+{{- if not (kindIs "float64" .) -}}
+{{ . }}
+{{- else if or (gt . 9007199254740992.0) (lt . -9007199254740992.0) -}}
+{{- fail (printf "%.0f is a number of more digits than Helm keeps: write it in quotes" .) -}}
+{{- else if eq . (floor .) -}}
+{{ printf "%.0f" . }}
+{{- else -}}
+{{ . }}
+{{- end -}}
+{{- end -}}
+
 {{/* Labels by which a role's pods are selected; a dict with root and role. */}}
 {{- define "kshare.selector" -}}
 app.kubernetes.io/name: {{ include "kshare.name" .root }}
