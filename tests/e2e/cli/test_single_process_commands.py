@@ -46,7 +46,16 @@ def check_configs_of_brokers(bootstrap: str) -> None:
         in_process("brokers", "set", "group.share.max.size=10", *where)
     with pytest.raises(CommandFailed, match="configs must be NAME=VALUE, found 'log"):
         in_process("brokers", "set", "log.retention.ms", *where)
-    in_process("brokers", "set", "--unset", "log.retention.ms", *where)
+    with pytest.raises(
+        CommandFailed, match=r"^setting configs of all brokers failed: .* restart: kshare\.gateway\.cache\.bytes"
+    ):
+        in_process("brokers", "set", "kshare.gateway.cache.bytes=0", *where)
+    warned = in_process("brokers", "set", "log.retention.msec=1", "--unset", "log.retention.ms", *where)
+    assert "set log.retention.msec and unset log.retention.ms of all brokers" in warned
+    assert "no broker config log.retention.msec" in warned and "did you mean log.retention.ms?" in warned
+    assert in_process("brokers", "set", "--unset", "log.retention.msec", *where) == (
+        "unset log.retention.msec of all brokers\n"
+    )
     assert "log.retention.ms" not in in_process("brokers", "configs", *where)
 
 

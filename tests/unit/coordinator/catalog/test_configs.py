@@ -78,6 +78,8 @@ def driver() -> CoordinatorDriver:
         (resource(GROUP, "g", ("share.isolation.level", SET, "read_half")), E.INVALID_CONFIG),
         (resource(BROKER, "1", ("num.partitions", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("num.partitions", SET, "2")), E.INVALID_REQUEST),
+        (resource(BROKER, "", ("kshare.max.groups", SET, "2")), E.INVALID_REQUEST),
+        (resource(BROKER, "1", ("kshare.max.gruops", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "one", ("max.connections", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "-1", ("max.connections", SET, "2")), E.INVALID_REQUEST),
         (resource(BROKER, "", ("max.connections", SET, "many")), E.INVALID_REQUEST),

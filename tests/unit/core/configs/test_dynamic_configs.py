@@ -10,6 +10,7 @@ from kshare_core.configs import (
     DynamicConfigs,
     InvalidConfig,
     check_dynamic_configs,
+    check_own_configs_are_not_altered,
     effective_topic_config,
     process_configs,
 )
@@ -107,6 +108,14 @@ def test_refused_values(texts: dict[str, str], per_broker: bool, why: str) -> No
     of_all, of_one = ({}, texts) if per_broker else (texts, {})
     with pytest.raises(InvalidConfig, match=why):
         check_dynamic_configs(DynamicConfigs(static()), of_all, of_one, per_broker=per_broker)
+
+
+@pytest.mark.parametrize("name", ["kshare.max.groups", "kshare.upstream.mode", "kshare.no.such.config"])
+def test_kshares_own_configs_are_not_altered(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"restart: {name}"):
+        check_own_configs_are_not_altered({name: "1"}, {name: "2"})
+    check_own_configs_are_not_altered({name: "1"}, {name: "1", "max.connections": "5"})  # accepted by an older version
+    check_own_configs_are_not_altered({name: "1"}, {})
 
 
 @pytest.mark.parametrize(

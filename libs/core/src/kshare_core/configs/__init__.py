@@ -17,7 +17,12 @@ from kshare_core.configs.definition import (
     config_text,
     find_config,
 )
-from kshare_core.configs.dynamic import DynamicConfigs, check_dynamic_configs
+from kshare_core.configs.dynamic import (
+    DynamicConfigs,
+    base_name,
+    check_dynamic_configs,
+    check_own_configs_are_not_altered,
+)
 from kshare_core.configs.group import GROUP_CONFIGS, check_group_config, check_group_configs, effective_group_config
 from kshare_core.configs.kshare_own import DEFAULT_QUEUED_BYTES, KSHARE_CONFIGS
 from kshare_core.configs.listener_names import listener_config_name
@@ -38,10 +43,12 @@ __all__ = [
     "Configs",
     "DynamicConfigs",
     "InvalidConfig",
+    "base_name",
     "check_broker_configs",
     "check_dynamic_configs",
     "check_group_config",
     "check_group_configs",
+    "check_own_configs_are_not_altered",
     "check_topic_configs",
     "config_text",
     "effective_group_config",

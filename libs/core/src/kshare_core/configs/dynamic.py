@@ -6,7 +6,7 @@ sees a change at once.
 
 The rules for names and values are those of Kafka 4.3.1 (DynamicBrokerConfig): names that Kafka does not know are
 accepted, and known ones must be dynamic; security configs need a listener's prefix; some can only be set for one broker
-at a time; thread pools change by a factor of two at most.
+at a time; thread pools change by a factor of two at most. Configs of kshare's own (`kshare.*`) are never dynamic.
 
 Narrower than Kafka: a config that protects a cluster from clients, or names its listeners, is refused where nothing
 would apply it. Else it would be shown as in force, and let in whom it keeps out. An earlier kshare may have stored such
@@ -75,6 +75,7 @@ THREAD_POOLS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+OWN_PREFIX = "kshare."
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
 
 
@@ -164,7 +165,7 @@ def check_dynamic_configs(
         prefix = "listener.name.<listener>."
         raise InvalidConfig(f"These configs can be altered with the prefix {prefix} only: {', '.join(bare)}")
     for name, text in texts.items():
-        definition = BROKER_CONFIGS.get(_base_name(name), THROTTLED_RATES.get(name))
+        definition = BROKER_CONFIGS.get(base_name(name), THROTTLED_RATES.get(name))
         if definition is not None:
             definition.parse(text)
     of_one = sorted(name for name in texts if _is_per_broker(name))
@@ -181,7 +182,22 @@ def check_dynamic_configs(
         _check_thread_pool(name, current.integer(name), after.integer(name))
 
 
-def _base_name(name: str) -> str:
+def check_own_configs_are_not_altered(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raises InvalidConfig if a config of kshare's own is set: roles read those when they start.
+
+    Names that do not exist are refused too: Kafka leaves unknown names to plugins, but these are never a plugin's. One
+    that an older version accepted stays until it is deleted, and does not stand in the way of other changes.
+    """
+    own = sorted(name for name, value in after.items() if name.startswith(OWN_PREFIX) and before.get(name) != value)
+    if own:
+        raise InvalidConfig(
+            f"Configs of kshare's own cannot be altered while a broker runs; set them in the file of --config and "
+            f"restart: {', '.join(own)[:300]}"
+        )
+
+
+def base_name(name: str) -> str:
+    """The name of a config without the prefix of a listener."""
     match = _OF_A_LISTENER.fullmatch(name)
     return match[1] if match else name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kshare.endpoint import Endpoint
+from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import connect_to_any, refuse
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kshare_wire.generated.requests.incremental_alter_configs import (
@@ -41,6 +42,32 @@ def known_configs(cluster: Endpoint, kind: int, name: str) -> frozenset[str]:
     return frozenset(entry.name for entry in _described(cluster, kind, [name])[name])
 
 
+def parse_changes(configs: Sequence[str], unset: Sequence[str]) -> dict[str, str | None]:
+    """The changes of a command line: values by name, None for one that is taken back. CommandFailed."""
+    changes: dict[str, str | None] = dict.fromkeys(unset, None)
+    for text in configs:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CommandFailed(f"configs must be NAME=VALUE, found {text!r}", BAD_USE)
+        changes[name] = value
+    if not changes:
+        raise CommandFailed("give at least one NAME=VALUE or --unset NAME", BAD_USE)
+    return changes
+
+
+def changes_text(changes: Mapping[str, str | None]) -> str:
+    """`set a, b and unset c`."""
+    words = {
+        "set": [name for name, value in changes.items() if value is not None],
+        "unset": [name for name, value in changes.items() if value is None],
+    }
+    return " and ".join(f"{verb} {', '.join(names)}" for verb, names in words.items() if names)
+
+
+def _resource_text(kind: int, name: str) -> str:
+    return f"{NAMES[kind]} {name}" if name else f"all {NAMES[kind]}"
+
+
 def _described(
     cluster: Endpoint, kind: int, names: Sequence[str]
 ) -> dict[str, Sequence[DescribeConfigsResourceResult]]:
@@ -53,7 +80,8 @@ def _described(
         with connect_to_any(cluster.bootstrap, properties=cluster.properties) as connection:
             answer = connection.call(DescribeConfigsRequest(resources=resources), version=4)
         for result in answer.results:
-            refuse(result.error_code, f"describing the configs of {result.resource_name}", result.error_message)
+            what = f"describing the configs of {_resource_text(kind, result.resource_name)}"
+            refuse(result.error_code, what, result.error_message)
             found[result.resource_name] = result.configs
     return found
 
@@ -68,4 +96,4 @@ def alter_configs(cluster: Endpoint, kind: int, name: str, changes: Mapping[str,
     request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
     with connect_to_any(cluster.bootstrap, properties=cluster.properties) as connection:
         (result,) = connection.call(request, version=1).responses
-    refuse(result.error_code, f"setting configs of {NAMES[kind]} {name}", result.error_message)
+    refuse(result.error_code, f"setting configs of {_resource_text(kind, name)}", result.error_message)

@@ -1,10 +1,12 @@
 """`kshare brokers configs | set`: the configs that are altered for all brokers while they run.
 
-They take precedence over the file of `--config` and outlive restarts. Those that cannot be altered are refused by name.
+They take precedence over the file of `--config` and outlive restarts. The cluster refuses those that cannot be altered;
+a name that Kafka does not have is accepted, as in Kafka, with a warning.
 """
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated
 
 import typer
@@ -12,10 +14,10 @@ import typer
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import LOCAL, TABLE, AsJson, Bootstrap, CommandConfig, Output, wants_json
-from kshare.commands.resource_configs import BROKER, alter_configs, own_configs
+from kshare.commands.resource_configs import BROKER, alter_configs, changes_text, own_configs, parse_changes
 from kshare.endpoint import Endpoint
-from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show, show_outcome, stdout_console
+from kshare_core.configs import BROKER_CONFIGS, base_name
 
 ALL_BROKERS = ""
 """The name of the resource whose configs are those of all brokers (`--entity-default` of kafka-configs.sh)."""
@@ -51,17 +53,19 @@ def brokers_set(
     command_config: CommandConfig = None,
 ) -> None:
     """Alters configs of all brokers, such as log.retention.ms=86400000, without a restart."""
-    changes: dict[str, str | None] = dict.fromkeys(unset or (), None)
-    for text in configs or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise CommandFailed(f"configs must be NAME=VALUE, found {text!r}", BAD_USE)
-        changes[name] = value
-    if not changes:
-        raise CommandFailed("give at least one NAME=VALUE or --unset NAME", BAD_USE)
+    changes = parse_changes(configs or (), unset or ())
     alter_configs(_cluster(bootstrap, command_config), BROKER, ALL_BROKERS, changes)
     outcome: Row = {"configs": dict(changes)}
-    show_outcome(f"set {', '.join(changes)} of all brokers", outcome, as_json=wants_json(output, as_json))
+    show_outcome(f"{changes_text(changes)} of all brokers", outcome, as_json=wants_json(output, as_json))
+    for name in (
+        name for name, value in changes.items() if value is not None and base_name(name) not in BROKER_CONFIGS
+    ):
+        near = difflib.get_close_matches(name, BROKER_CONFIGS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        typer.echo(
+            f"kshare: Kafka has no broker config {name}, so its value has no effect; --unset {name} removes it{hint}",
+            err=True,
+        )
 
 
 def _cluster(bootstrap: str, command_config: CommandConfig) -> Endpoint:

@@ -29,6 +29,7 @@ from kshare.commands.groups.in_flight import show_in_flight
 from kshare.commands.groups.listing import show_group, show_groups
 from kshare.commands.groups.reset import Target, reset_offsets
 from kshare.commands.offsets import EARLIEST, LATEST
+from kshare.commands.resource_configs import changes_text, parse_changes
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show, show_outcome, stdout_console
@@ -160,19 +161,12 @@ def groups_set(
     command_config: CommandConfig = None,
 ) -> None:
     """Sets group configs, such as share.auto.offset.reset=earliest, even before the group exists."""
-    changes: dict[str, str | None] = dict.fromkeys(unset or (), None)
-    for text in configs or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise CommandFailed(f"configs must be NAME=VALUE, found {text!r}", BAD_USE)
-        changes[name] = value
-    if not changes:
-        raise CommandFailed("give at least one NAME=VALUE or --unset NAME", BAD_USE)
+    changes = parse_changes(configs or (), unset or ())
     properties = read_properties(command_config)
     reach(bootstrap, properties)
     alter_group_configs(bootstrap, group, changes, properties)
     outcome: Row = {"group": group, "configs": dict(changes)}
-    show_outcome(f"set {', '.join(changes)} of group {group}", outcome, as_json=wants_json(output, as_json))
+    show_outcome(f"{changes_text(changes)} of group {group}", outcome, as_json=wants_json(output, as_json))
 
 
 @groups_app.command("reset")

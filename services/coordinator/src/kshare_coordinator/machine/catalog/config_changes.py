@@ -38,6 +38,7 @@ from kshare_core.configs import (
     InvalidConfig,
     check_dynamic_configs,
     check_group_configs,
+    check_own_configs_are_not_altered,
     check_topic_configs,
     config_text,
     effective_topic_config,
@@ -201,6 +202,7 @@ def _alter_broker(state: CoordinatorState, resource: Resource, configs: Configs,
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
     of_all = after if not broker_id else state.broker_configs.get("", {})
     try:
+        check_own_configs_are_not_altered(before, after)
         of_one = after if broker_id else {}
         check_dynamic_configs(configs, of_all, of_one, per_broker=bool(broker_id), before=before)
     except InvalidConfig as error:
