@@ -14,7 +14,7 @@ KSHARE = CommandTree(
     frozenset({"--version"}),
     {
         "groups": CommandTree(commands={"describe": DESCRIBE, "reset": RESET}),
-        "up": CommandTree(frozenset({"--listen"})),
+        "up": CommandTree(frozenset({"--listen", "--data-dir", "--help"}), required=frozenset({"--data-dir"})),
     },
 )
 
@@ -24,6 +24,7 @@ KSHARE = CommandTree(
     [
         "`kshare groups describe --json billing`, `.venv/bin/kshare up --listen HOST:PORT`, `kshare --version`",
         "`kshare groups describe | reset | …` and `kshare up | groups`",
+        "    kshare up --data-dir=data\n    kshare up --help\n    kshare up …\n",
         "`kshare groups reset billing --to-earliest # not --gone`",
         "kshare is a set of services, and --gone is no option of it\n\nkshare gone\n",
         "run\n\n    kshare groups reset \\\n        --dry-run billing\n",
@@ -44,7 +45,8 @@ def test_commands_that_exist(text: str) -> None:
         ("`kshare groups describe --dry-run`", "option --dry-run"),
         ("`kshare groups reset billing [--to-latest]`", "option --to-latest"),
         ("`kshare groups --json describe`", "option --json"),
-        ("see\n\n    .venv/bin/kshare up --listens HOST:PORT\n", "option --listens"),
+        ("see\n\n    .venv/bin/kshare up --data-dir data --listens HOST:PORT\n", "option --listens"),
+        ("see\n\n    kshare up --listen HOST:PORT\n", "option --data-dir is missing"),
         ("```sh\n$ kshare down\n```\n", "command down"),
         ("```\nkshare groups reset \\\n  --gone\n```\n", "option --gone"),
     ],
@@ -57,5 +59,6 @@ def test_commands_that_do_not_exist(text: str, named: str) -> None:
 def test_the_tree_of_the_command() -> None:
     kshare = tree_of(typer.main.get_command(app))
     assert "--data-dir" in kshare.commands["up"].options
+    assert kshare.commands["up"].required == {"--data-dir"} and not kshare.commands["nodes"].required
     assert "--json" in kshare.commands["groups"].commands["list"].options
     assert not kshare.commands["demo"].commands
