@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "deploy" / "images"
 STAGES_WITHOUT_AN_IMAGE = {"build", "run", "role"}
@@ -22,6 +24,19 @@ def test_every_image_of_the_dockerfile_is_built_for_each_platform() -> None:
     images = {stage for stage in stages - STAGES_WITHOUT_AN_IMAGE if not stage.startswith("build-")}
     listed = matched(r"image = \[(.*)\]", IMAGES / "docker-bake.hcl")
     assert set(re.findall(r'"([^"]+)"', listed)) == images >= {"all-in-one", "gateway"}
+
+
+@pytest.mark.parametrize("page", ["deploy/README.md", "docs/quickstart.md"])
+def test_a_document_builds_the_images_that_it_runs(page: str) -> None:
+    """Lines of a block, in their order: no registry has kshare's images."""
+    built: set[str] = set()
+    found = 0
+    for line in re.findall(r"^    (docker .*)$", (ROOT / page).read_text(), re.MULTILINE):
+        built |= set(re.findall(r"docker build .* -t (\S+) \.$", line))
+        for name in re.findall(r"docker run .*?(kshare/\S+)", line):
+            found += 1
+            assert name in built, f"{page}: {line}"
+    assert found
 
 
 def test_packages_images_and_chart_have_one_version() -> None:

@@ -104,10 +104,19 @@ def test_every_line_from_an_image_to_an_acknowledged_record(tmp_path: Path) -> N
     for written, other in {**own, target: name}.items():
         assert started.count(written) == 1, f"{written} in {started}"
         started = started.replace(written, other)
-    lines = [
-        line.replace("kshare-env/bin/kshare", f"docker exec {container} kshare")
-        for line in found["Produce and consume"]
-    ]
+    told = re.search(
+        r"write `docker exec kshare (kshare)` for `(\S+)`, and `docker exec -i kshare (.+?)` for\s+`(.+?)`",
+        PAGE.read_text(),
+    )
+    assert told is not None
+    words = {told[4]: f"docker exec -i {container} {told[3]}", told[2]: f"docker exec {container} {told[1]}"}
+
+    def in_container(section: str) -> list[str]:
+        lines = found[section]
+        for written, other in words.items():
+            lines = [line.replace(written, other) for line in lines]
+        return lines
+
     began_s = time.monotonic()
     try:
         with subprocess.Popen(
@@ -115,8 +124,12 @@ def test_every_line_from_an_image_to_an_acknowledged_record(tmp_path: Path) -> N
         ) as up:
             assert up.stdout is not None
             assert any(line.startswith("kshare listens on") for line in up.stdout), "kshare up ended"
-            produce_and_consume(lines, tmp_path, environment)
+            produce_and_consume(in_container("Produce and consume"), tmp_path, environment)
             assert print_time("an image", began_s) < FIRST_ACKNOWLEDGED_S
+            code = PAGE.read_text().split("```python\n")[1].split("```")[0]
+            (tmp_path / "worker.py").write_text(code)
+            worked = [run(line, tmp_path, environment) for line in in_container("A worker in Python")]
+            assert sorted(worked[3].splitlines()) == ["accepted fourth order", "rejected poison"]
             up.send_signal(signal.SIGINT)
             up.stdout.read()
             assert up.wait(LIMIT_S) == 0
