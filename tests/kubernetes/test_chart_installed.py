@@ -329,7 +329,7 @@ def test_a_job_gives_each_role_its_certificate(cluster: Kubernetes) -> None:
     settings = cluster.values["image"]
     assert isinstance(settings, dict)
     image = f"{settings['registry']}/cli:{settings['tag']}"
-    manifest = ADMINISTRATOR.read_text().replace("kshare/cli:0.1.0", image)
+    manifest = ADMINISTRATOR.read_text().replace("registry.example.com/kshare/cli:0.1.0", image)
     for role, is_allowed in (("administrator", True), ("leader", False)):
         given = manifest.replace("administrator-roles-tls", f"{role}-roles-tls")
         cluster.kubectl("apply", "--filename", "-", given=given)

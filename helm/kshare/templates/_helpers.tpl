@@ -377,6 +377,17 @@ gateway has a port for each broker (mode=proxy), of one listener only.
 {{- if or (not .Values.tls.enabled) .Values.tls.plaintext }}true{{ end -}}
 {{- end -}}
 
+{{/*
+"true" where a client with what the chart knows can connect to the listener without TLS: `helm test` is there then. SASL needs
+the Secret of toolbox.clientConfigSecret, and an existing cluster with credentials asks clients for its own.
+*/}}
+{{- define "kshare.hasTest" -}}
+{{- $map := index .Values.config "listener.security.protocol.map" | default "" -}}
+{{- $needsUser := and (regexMatch "(?i)(^|,)\\s*PLAINTEXT\\s*:\\s*SASL" $map) (not .Values.toolbox.clientConfigSecret) -}}
+{{- $isForeign := and (eq .Values.engine.type "kafka") (ne .Values.engine.kafka.configSecret "") -}}
+{{- if and (include "kshare.hasPlaintext" .) (not $needsUser) (not $isForeign) }}true{{ end -}}
+{{- end -}}
+
 {{/* Where a gateway's process listens. */}}
 {{- define "kshare.listeners" -}}
 {{- $host := empty (include "kshare.hasIpv6" .) | ternary "0.0.0.0" "" -}}
