@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 import subprocess
@@ -24,6 +25,8 @@ from kshare.kafka_connection import ConnectionFailed, read_metadata
 from kshare.main import app, main
 from kshare.up.console import Console
 from support.house.command_references import CommandTree, command_problems_of, tree_of
+
+KSHARE = str(Path(sys.executable).parent / "kshare")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -59,6 +62,86 @@ def test_bad_use_is_one_line_and_exit_code_2(
     assert run(monkeypatch, *arguments) == 2
     error = capsys.readouterr().err
     assert line in error and error.count("\n") == 1 and error.startswith("kshare: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line", "usage"),
+    [
+        (["topics", "lists"], "No such command 'lists'", "Usage: kshare topics [OPTIONS] COMMAND"),
+        (["consume", "t"], "Missing option '--group'", "Usage: kshare consume [OPTIONS]"),
+        (["topics", "list", "--bogus"], "No such option: --bogus", "Usage: kshare topics list [OPTIONS]"),
+        (["top", "--interval", "x"], "Invalid value for '--interval'", "Usage: kshare top [OPTIONS]"),
+        (["--bogus"], "No such option: --bogus", "Usage: kshare [OPTIONS] COMMAND"),
+    ],
+)
+def test_wrong_syntax_is_one_line_and_the_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str, usage: str
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    printed = capsys.readouterr()
+    first, second = printed.err.splitlines()
+    assert first.startswith(f"kshare: {line}") and second.startswith(usage) and printed.out == ""
+
+
+def test_without_a_command_it_is_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch) == 2
+    printed = capsys.readouterr()
+    assert "Usage: kshare" in printed.out and printed.err == ""
+
+
+@pytest.mark.parametrize("command", ["profiles", "metrics --describe", "--version", "topics --help"])
+def test_a_full_disk_behind_stdout_is_one_line(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([KSHARE, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    line = "kshare: the output is incomplete: no space left where stdout goes\n"
+    assert (done.returncode, done.stderr) == (1, line)
+
+
+@pytest.mark.parametrize("command", ["topics list", "produce t v", "doctor"])
+def test_an_interrupted_command_ends_with_130(command: str) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        subprocess.Popen(
+            [KSHARE, *command.split(), "--bootstrap", f"127.0.0.1:{server.getsockname()[1]}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as waiting,
+    ):
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1)  # it has asked, and waits
+            waiting.send_signal(signal.SIGINT)
+            assert waiting.communicate(timeout=60)[1] == ""
+    assert waiting.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("foo=bar", 'No such configuration property: "foo"'),
+        ("ssl.truststore.location=/x", "use `ssl.ca.location`"),
+        ("socket.timeout.ms=soon", "socket.timeout.ms"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    ["topics list", "groups list", "nodes", "brokers configs", "produce t v", "peek t", "consume t --group g"],
+)
+def test_a_property_that_does_not_exist_is_refused_by_each_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
+    content: str,
+    words: str,
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(f"security.protocol=sasl_ssl\n{content}\n")
+    assert run(monkeypatch, *command.split(), "--command-config", str(path)) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"kshare: --command-config {path}: ") and words in printed.err
+    assert printed.err.count("\n") == 1 and printed.out == ""
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ Output = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
 WATCH_INTERVAL_S = 2.0
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Repeat the view until Ctrl-C.")]
 Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch: the time between two views.")]
 
 

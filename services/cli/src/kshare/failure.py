@@ -6,6 +6,9 @@ FAILED = 1
 BAD_USE = 2
 """The command line, the configuration or the target is wrong: a retry without a change will fail again."""
 
+INTERRUPTED = 130
+"""Ctrl-C, as a shell says it: 128 and the signal's number."""
+
 
 class CommandFailed(Exception):
     """Ends the command; the text is the line that the user sees."""

@@ -5,9 +5,11 @@ What a command needs is imported when it runs, since all of it takes longer to i
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol, cast
 
 import typer
 
@@ -34,7 +36,7 @@ from kshare.command_options import (
     wants_json,
 )
 from kshare.commands_on_demand import CommandsOnDemand
-from kshare.failure import BAD_USE, CommandFailed
+from kshare.failure import BAD_USE, FAILED, INTERRUPTED, CommandFailed
 from kshare.up.layout import AUTO, chosen_processes
 
 DEFAULT_ORDERS = 4_000
@@ -188,8 +190,8 @@ def attach(
 ) -> None:
     """Serves share groups on the topics of an existing Kafka cluster, which keeps all data.
 
-    First it examines the cluster: warnings are printed, and the exit code is 1 if kshare cannot work with it. A topic
-    of kshare's is made, written and deleted again for that. Runs until Ctrl-C.
+    First it examines the cluster: warnings are printed, and the exit code is 1 if kshare cannot work with it. As a
+    test, kshare creates a topic, writes to it and deletes it. Runs until Ctrl-C.
     """
     if check:
         from kshare.attach.examination import ExaminedCluster, check_cluster
@@ -266,12 +268,52 @@ def nodes(
     show_watched(lambda console: show_nodes(address, console, as_json=is_json), every(watch, interval))
 
 
+class WrongSyntax(Protocol):
+    """Typer's exception for options and arguments that a command does not have, or that are missing."""
+
+    exit_code: int
+    ctx: typer.Context | None
+
+    def format_message(self) -> str: ...
+
+
+def _wrong_syntax(error: Exception) -> WrongSyntax | None:
+    """The error as one of the command line's syntax; None if it is another one."""
+    return cast(WrongSyntax, error) if isinstance(error, _USAGE_ERROR) else None
+
+
+_USAGE_ERROR = typer.BadParameter.__mro__[1]
+"""UsageError of Typer's own copy of click, which has no public name."""
+
+
 def main() -> None:
-    """Runs the command; a failure is one line on stderr and an exit code."""
+    """Runs the command; a failure is one line on stderr and an exit code. Wrong syntax has a second line, the usage."""
     try:
-        app(prog_name="kshare")
+        sys.exit(app(prog_name="kshare", standalone_mode=False) or 0)
     except CommandFailed as failure:
         typer.echo(f"kshare: {failure}", err=True)
         sys.exit(failure.exit_code)
+    except typer.Abort as aborted:  # of a question
+        typer.echo("kshare: nothing was changed", err=True)
+        sys.exit(INTERRUPTED if isinstance(aborted.__context__, KeyboardInterrupt) else FAILED)
     except BrokenPipeError:
-        sys.exit(1)
+        sys.exit(FAILED)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _let_go_of_stdout()
+        typer.echo("kshare: the output is incomplete: no space left where stdout goes", err=True)
+        sys.exit(FAILED)
+    except Exception as error:
+        wrong = _wrong_syntax(error)
+        if wrong is None:
+            raise
+        if message := wrong.format_message():  # empty after the help of a group without a command
+            usage = "" if wrong.ctx is None else f"\n{' '.join(wrong.ctx.get_usage().split())}"
+            typer.echo(f"kshare: {message}{usage}", err=True)
+        sys.exit(wrong.exit_code)
+
+
+def _let_go_of_stdout() -> None:
+    """What is still in the buffer would fail again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

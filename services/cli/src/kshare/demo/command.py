@@ -28,7 +28,7 @@ from kshare.demo.account import Account
 from kshare.demo.display import Display, account_table, worker_table
 from kshare.demo.processes import Processes
 from kshare.demo.worker import CRASHING, REJECTING, RELEASING, STEADY
-from kshare.failure import CommandFailed
+from kshare.failure import INTERRUPTED, CommandFailed
 
 PRODUCE_S = 8.0
 START_S = 40.0
@@ -55,7 +55,8 @@ def run_demo(console: Console, *, orders: int) -> bool:
         try:
             account = asyncio.run(_run(console, Path(folder), orders))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            raise CommandFailed("interrupted; all processes were stopped and all files removed") from None
+            text = "interrupted; all processes were stopped and all files removed"
+            raise CommandFailed(text, INTERRUPTED) from None
     console.print(worker_table(account))
     console.print(account_table(account))
     problems = account.problems()
