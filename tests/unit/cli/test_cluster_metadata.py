@@ -98,6 +98,25 @@ reach(sys.argv[1], answer_limit_s=3600)
 """
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("migrate --from {down} --to {down}", "--from or --to"),
+        ("migrate --from {down} --to {down} --kshare x:1", "--kshare"),
+    ],
+)
+def test_commands_on_several_clusters_name_their_own_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, named: str
+) -> None:
+    down = f"127.0.0.1:{closed_port()}"
+    monkeypatch.setattr(sys, "argv", ["kshare", *command.format(down=down).split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 1 and error.startswith(f"kshare: cannot connect to {down}")
+    assert named in error and "--bootstrap" not in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("taken_by", ["the process", "another thread"])
 def test_an_interrupt_is_heard_while_nothing_answers(taken_by: str) -> None:
     """The limit is longer than the test's: only the interrupt can end it in time."""

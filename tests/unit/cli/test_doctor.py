@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kshare.addresses import Address
+from kshare.addresses import Address, parse_address
 from kshare.commands.cluster.doctor import (
     Finding,
     SetUp,
@@ -24,6 +24,7 @@ from kshare.commands.cluster.doctor import (
     check_data_directory,
     check_partitions,
     check_roles,
+    check_with_coordinator,
     show_findings,
 )
 from kshare.main import main
@@ -35,8 +36,8 @@ from support.servicekit.grpc_serving import grpc_serving
 
 
 @contextmanager
-def coordinator(nodes: pb.DescribeNodesResponse, partitions: pb.DescribePartitionsResponse) -> Iterator[SetUp]:
-    """A set-up whose coordinator gives these answers."""
+def coordinator(nodes: pb.DescribeNodesResponse, partitions: pb.DescribePartitionsResponse) -> Iterator[Address]:
+    """The address of a coordinator that gives these answers."""
 
     async def describe_nodes(_: pb.DescribeNodesRequest, __: memoryview) -> pb.DescribeNodesResponse:
         return nodes
@@ -46,7 +47,7 @@ def coordinator(nodes: pb.DescribeNodesResponse, partitions: pb.DescribePartitio
 
     handlers: dict[Method[Any, Any], Any] = {DESCRIBE_NODES: describe_nodes, DESCRIBE_PARTITIONS: describe_partitions}
     with grpc_serving(Service(COORDINATOR, handlers)) as address:
-        yield SetUp("localhost:9092", coordinator=str(address))
+        yield parse_address(str(address), what="address")
 
 
 def nodes_of(*roles: pb.Role.ValueType, lease_ms: int = 1_000) -> list[pb.DescribeNodesResponse.DescribedNode]:
@@ -64,16 +65,16 @@ def severities(findings: list[Finding]) -> list[Severity]:
 
 
 def test_all_roles_are_live() -> None:
-    with coordinator(pb.DescribeNodesResponse(nodes=nodes_of(*ALL_ROLES)), pb.DescribePartitionsResponse()) as set_up:
-        (finding,) = check_roles(set_up)
+    with coordinator(pb.DescribeNodesResponse(nodes=nodes_of(*ALL_ROLES)), pb.DescribePartitionsResponse()) as address:
+        (finding,) = check_roles(address)
     assert finding.severity is Severity.OK and "1 gateway, 1 share-coordinator, 1 leader" in finding.text
 
 
 def test_a_role_without_a_live_node_and_a_problem_of_the_cluster() -> None:
     nodes = [*nodes_of(pb.ROLE_GATEWAY, pb.ROLE_LEADER), *nodes_of(pb.ROLE_SHARE_COORDINATOR, lease_ms=0)]
     answer = pb.DescribeNodesResponse(nodes=nodes, cluster_problems=["two coordinators are active"])
-    with coordinator(answer, pb.DescribePartitionsResponse()) as set_up:
-        missing, problem = check_roles(set_up)
+    with coordinator(answer, pb.DescribePartitionsResponse()) as address:
+        missing, problem = check_roles(address)
     assert missing.text == "no share-coordinator is live" and "start a share-coordinator" in missing.advice
     assert problem.text == "two coordinators are active"
     assert severities([missing, problem]) == [Severity.PROBLEM, Severity.PROBLEM]
@@ -83,8 +84,8 @@ def test_partitions_of_a_leader_that_is_gone() -> None:
     answer = pb.DescribePartitionsResponse()
     answer.leaders.add(node_id=1, is_live=True, partition_count=2)
     answer.leaders.add(node_id=2, is_live=False, partition_count=3)
-    with coordinator(pb.DescribeNodesResponse(), answer) as set_up:
-        (finding,) = check_partitions(set_up)
+    with coordinator(pb.DescribeNodesResponse(), answer) as address:
+        (finding,) = check_partitions(address)
     assert finding.severity is Severity.PROBLEM and "leader 2 is gone, and 3 partitions with it" in finding.text
     assert "start leader 2 again" in finding.advice and "kshare partitions give-up 2" in finding.advice
 
@@ -95,8 +96,8 @@ def test_leaders_with_very_different_numbers_of_partitions(counts: tuple[int, ..
     for node_id, count in enumerate(counts, start=1):
         answer.leaders.add(node_id=node_id, is_live=True, partition_count=count)
     answer.leaders.add(node_id=9, is_live=True, is_draining=True)
-    with coordinator(pb.DescribeNodesResponse(), answer) as set_up:
-        found = severities(list(check_partitions(set_up)))
+    with coordinator(pb.DescribeNodesResponse(), answer) as address:
+        found = severities(list(check_partitions(address)))
     assert found == [Severity.WARNING, Severity.OK] if is_uneven else found == [Severity.OK]
 
 
@@ -161,4 +162,11 @@ def test_without_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         main()
     printed = capsys.readouterr().out
     assert ended.value.code == 1 and f"problem  cannot connect to 127.0.0.1:{port}" in printed
-    assert "start kshare up" in printed and "1 problem, 0 warnings" in printed
+    assert "→ start kshare up" in printed and "1 problem, 0 warnings" in printed
+    assert "kshare doctor" not in printed, "that is this command"
+
+
+def test_a_data_directory_on_which_no_coordinator_runs_is_one_problem_with_advice(tmp_path: Path) -> None:
+    (finding,) = check_with_coordinator(SetUp("localhost:9092", data_dir=tmp_path))
+    assert finding.severity is Severity.PROBLEM and f"no coordinator runs on {tmp_path}" in finding.text
+    assert "give the --data-dir of a kshare up that runs" in finding.advice

@@ -24,10 +24,18 @@ INTERRUPT_HEARD_WITHIN_S = 0.1
 Outcome = MetadataResponse | BaseException
 
 
+class Unreachable(ConnectionFailed):
+    """Nothing listens at the addresses. `problem` is the text without the advice, which suits --bootstrap only."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}{NEXT_STEP}")
+        self.problem = problem
+
+
 def reach(
     bootstrap: str, properties: Properties = NO_PROPERTIES, *, answer_limit_s: float = ANSWER_LIMIT_S
 ) -> MetadataResponse:
-    """Brokers and topics of the cluster; ConnectionFailed if there is no response in time.
+    """Brokers and topics of the cluster; ConnectionFailed if there is no response in time, Unreachable at once.
 
     `bootstrap` may be a list with commas, as in Kafka. All of its addresses are asked; the first metadata is taken.
     """
@@ -54,7 +62,7 @@ def reach(
             f"no response from {bootstrap} within {answer_limit_s:g} s; check that this is a gateway's address"
         )
     if isinstance(problem, ConnectionFailed) and str(problem).startswith("cannot connect"):
-        raise ConnectionFailed(f"{problem}{NEXT_STEP}")
+        raise Unreachable(str(problem))
     raise problem
 
 
@@ -73,11 +81,13 @@ def _first(outcomes: queue.Queue[Outcome], limit_s: float) -> Outcome | None:
     return None
 
 
-def topic_of(metadata: MetadataResponse, name: str) -> MetadataResponseTopic:
-    """The topic of this name; CommandFailed if it does not exist, with similar names."""
+def topic_of(
+    metadata: MetadataResponse, name: str, *, otherwise: str = "create it with kshare topics create {name}"
+) -> MetadataResponseTopic:
+    """The topic of this name; CommandFailed if it does not exist, with similar names, or with what to do."""
     topics = {str(topic.name): topic for topic in metadata.topics}
     if name not in topics:
         near = difflib.get_close_matches(name, topics, n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(near)}?" if near else f"; create it with kshare topics create {name}"
-        raise CommandFailed(f"topic {name} does not exist{hint}", BAD_USE)
+        hint = f"did you mean {' or '.join(near)}?" if near else otherwise.format(name=name)
+        raise CommandFailed(f"topic {name} does not exist; {hint}", BAD_USE)
     return topics[name]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kshare.addresses import parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
-from kshare.cluster_metadata import reach
+from kshare.cluster_metadata import reach, topic_of
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, counted, show
 
@@ -78,7 +78,8 @@ def create_topic(
 
 
 def delete_topic(bootstrap: str, name: str, properties: Properties = NO_PROPERTIES) -> None:
-    reach(bootstrap, properties)
+    """CommandFailed if it does not exist."""
+    topic_of(reach(bootstrap, properties), name, otherwise="kshare topics list shows all topics")
     admin = admin_client(bootstrap, properties)
     try:
         _one_result(admin.delete_topics([name], **TIMEOUTS))

@@ -9,7 +9,7 @@ import typer
 
 from kshare.command_options import TABLE, AsJson, Output, wants_json
 from kshare.detach.command import Detachment, run_detachment
-from kshare.endpoint import CONFIG_HELP, endpoint
+from kshare.endpoint import CONFIG_HELP, endpoint, named_by
 from kshare.output import stdout_console
 
 
@@ -22,7 +22,7 @@ def detach(
     ],
     group: Annotated[list[str] | None, typer.Option(help="A share group; repeatable. Default: all.")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Set a start offset also where the cluster's group is further.")
+        bool, typer.Option("--overwrite", help="Set a start offset even if the cluster's group is already ahead.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and change nothing.")] = False,
     from_config: Annotated[Path | None, typer.Option(help=CONFIG_HELP.format("--from"))] = None,
@@ -41,4 +41,5 @@ def detach(
         groups=group or [],
         may_go_back=overwrite,
     )
-    run_detachment(detachment, stdout_console(), dry_run=dry_run, as_json=wants_json(output, as_json))
+    with named_by("--from", "--to"):
+        run_detachment(detachment, stdout_console(), dry_run=dry_run, as_json=wants_json(output, as_json))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kshare.command_options import TABLE, AsJson, Output, wants_json
-from kshare.endpoint import CONFIG_HELP, endpoint
+from kshare.endpoint import CONFIG_HELP, endpoint, named_by
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.migrate.command import Migration, run_migration
 from kshare.output import stdout_console
@@ -58,6 +58,7 @@ def migrate(
         groups=group or [],
         replicas=replication_factor,
     )
-    run_migration(
-        migration, stdout_console(), only_look=dry_run or status, wait=wait, as_json=wants_json(output, as_json)
-    )
+    with named_by("--from", "--to", *(["--kshare"] if kshare is not None else [])):
+        run_migration(
+            migration, stdout_console(), only_look=dry_run or status, wait=wait, as_json=wants_json(output, as_json)
+        )

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import confluent_kafka
 from rich.console import Console
@@ -23,7 +23,7 @@ from rich.text import Text
 
 from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
-from kshare.cluster_metadata import reach
+from kshare.cluster_metadata import Unreachable, reach
 from kshare.commands.groups.overview import SHARE, read_overviews
 from kshare.commands.nodes import ROLE_NAMES
 from kshare.commands.partitions import describe_partitions
@@ -55,6 +55,8 @@ class Severity(StrEnum):
     PROBLEM = "problem"
 
 
+Examined = TypeVar("Examined")
+
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 WIDTH = max(map(len, Severity))
 
@@ -77,9 +79,6 @@ class SetUp(NamedTuple):
     data_dir: Path | None = None
 
 
-Check = Callable[[SetUp], Iterator[Finding]]
-
-
 def examine(set_up: SetUp) -> list[Finding]:
     """The findings of all checks, in their order."""
     found = list(check_client_library())
@@ -87,19 +86,21 @@ def examine(set_up: SetUp) -> list[Finding]:
     try:
         metadata = reach(set_up.bootstrap, set_up.properties)
     except CommandFailed as failure:
-        return [*found, Finding("connection", Severity.PROBLEM, str(failure)), *_guarded(check_data_directory, set_up)]
+        return [*found, _not_connected(failure), *_guarded(check_data_directory, set_up)]
     found.append(_connected(set_up.bootstrap, round((time.monotonic() - started) * 1000)))
     found += check_advertised_addresses(set_up, metadata)
-    for check in (check_share_groups, check_roles, check_partitions, check_groups, check_data_directory):
+    found += _guarded(check_share_groups, set_up)
+    found += check_with_coordinator(set_up)
+    for check in (check_groups, check_data_directory):
         found += _guarded(check, set_up)
     return found
 
 
-def _guarded(check: Check, set_up: SetUp) -> list[Finding]:
+def _guarded(check: Callable[[Examined], Iterator[Finding]], examined: Examined) -> list[Finding]:
     """The check's findings; its failure is one of them."""
     found: list[Finding] = []
     try:
-        found.extend(check(set_up))
+        found.extend(check(examined))
     except CommandFailed as failure:
         found.append(Finding(check.__name__.removeprefix("check_"), Severity.PROBLEM, str(failure)))
     return found
@@ -139,6 +140,13 @@ def check_client_library() -> Iterator[Finding]:
             f"confluent-kafka {version} of this Python has no share consumers",
             "pip install --upgrade confluent-kafka",
         )
+
+
+def _not_connected(failure: CommandFailed) -> Finding:
+    if isinstance(failure, Unreachable):
+        advice = "start kshare up, or name a gateway that runs with --bootstrap HOST:PORT"
+        return Finding("connection", Severity.PROBLEM, failure.problem, advice)
+    return Finding("connection", Severity.PROBLEM, str(failure))
 
 
 def _connected(bootstrap: str, elapsed_ms: int) -> Finding:
@@ -190,9 +198,21 @@ def check_share_groups(set_up: SetUp) -> Iterator[Finding]:
         yield Finding("share_groups", Severity.PROBLEM, text, advice)
 
 
-def check_roles(set_up: SetUp) -> Iterator[Finding]:
+def check_with_coordinator(set_up: SetUp) -> list[Finding]:
+    """What the coordinator knows of roles and partitions; where it cannot be found, this is one finding."""
+    try:
+        address = coordinator_address(set_up.coordinator, set_up.data_dir, set_up.bootstrap, set_up.properties)
+    except CommandFailed as failure:
+        advice = ""
+        if set_up.data_dir is not None and set_up.coordinator is None:
+            advice = "give the --data-dir of a kshare up that runs, or none: the gateway knows the coordinator"
+        return [Finding("coordinator", Severity.PROBLEM, str(failure), advice)]
+    return [finding for check in (check_roles, check_partitions) for finding in _guarded(check, address)]
+
+
+def check_roles(coordinator: Address) -> Iterator[Finding]:
     """Every role has a live node, and the coordinator knows of no problem."""
-    answer = call_coordinator(_coordinator(set_up), DESCRIBE_NODES, pb.DescribeNodesRequest())
+    answer = call_coordinator(coordinator, DESCRIBE_NODES, pb.DescribeNodesRequest())
     if answer.error_code:
         raise CommandFailed(f"the coordinator failed to list the nodes: {answer.error_message}")
     counts = Counter(described.node.role for described in answer.nodes if described.lease_remaining_ms > 0)
@@ -207,8 +227,8 @@ def check_roles(set_up: SetUp) -> Iterator[Finding]:
         yield Finding("roles", Severity.OK, f"the coordinator has live nodes of every role: {nodes}")
 
 
-def check_partitions(set_up: SetUp) -> Iterator[Finding]:
-    answer = describe_partitions(_coordinator(set_up), [])
+def check_partitions(coordinator: Address) -> Iterator[Finding]:
+    answer = describe_partitions(coordinator, [])
     for leader in answer.leaders:
         if leader.is_live or not leader.partition_count:
             continue
@@ -266,7 +286,3 @@ def check_data_directory(set_up: SetUp) -> Iterator[Finding]:
         yield Finding("data_directory", Severity.WARNING, free, advice)
     else:
         yield Finding("data_directory", Severity.OK, free)
-
-
-def _coordinator(set_up: SetUp) -> Address:
-    return coordinator_address(set_up.coordinator, set_up.data_dir, set_up.bootstrap, set_up.properties)
