@@ -72,7 +72,7 @@ def test_who_holds_what(tmp_path: Path, single_process: bool) -> None:
                 (RECORDS - 2, "Available", None)
             ]
         else:
-            assert (partition["note"], found["runs"]) == ("not in use: nobody holds records", [])
+            assert (partition["note"], found["runs"]) == ("not loaded; no records are held", [])
 
 
 def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
@@ -96,17 +96,19 @@ def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
 def check_release(cluster: KshareCluster) -> None:
     """`kshare groups release` counts, asks back, and frees the one record that is held."""
 
-    def release(offsets: str, *more: str, topic: str = "orders") -> tuple[int, str]:
+    def release(offsets: str, *more: str, topic: str = "orders", answer: str = "n\n") -> tuple[int, str]:
         where = ("--topic", topic, "--partition", "0", "--offsets", offsets, "--bootstrap", cluster.bootstrap)
         command = [KSHARE, "groups", "release", "workers", *where, *more]
-        done = subprocess.run(command, capture_output=True, text=True, input="n\n", timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, input=answer, timeout=60, check=False)
         return done.returncode, done.stdout + done.stderr
 
     assert release("0-9", "--dry-run") == (0, "would release 1 record of orders:0:0-9 in group workers\n")
     code, text = release("0-9")
     assert (code, "release 1 record of orders:0:0-9?" in text, "nothing was changed" in text) == (1, True, True)
+    assert release("0-9", answer="")[1].endswith("kshare: nothing was changed\n"), "stdin has no answer"
     assert release("0-9", "--yes") == (0, "released 1 record of orders:0:0-9 in group workers\n")
     code, text = release("0-9", "--yes")
     assert (code, "INVALID_RECORD_STATE" in text) == (1, True), text
+    assert "offsets 0-9 of share-partition workers:orders:0 is acquired" in text
     assert "--offsets 5-4: the last offset is below the first" in release("5-4")[1]
     assert "group workers has no share-partition payments-0" in release("0", topic="payments")[1]

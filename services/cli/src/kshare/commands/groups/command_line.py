@@ -204,6 +204,7 @@ def groups_reset(
         _target(to_earliest, to_latest, to_offset, to_datetime),
         all_topics=all_topics,
         dry_run=dry_run,
+        note=lambda text: typer.echo(f"kshare: {text}", err=True),
         properties=read_properties(command_config),
     )
     rows: list[Row] = [

@@ -19,6 +19,7 @@ from kshare.commands.state.role_network import why_no_response
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Row, counted, show_outcome
 from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import topic_id_text
 from kshare_core.states import AcknowledgeType
 from kshare_rpc.generated.kshare.v1 import leader_pb2 as pb
 from kshare_rpc.generated.methods import END_ACQUISITIONS
@@ -68,13 +69,13 @@ def end_acquisitions(
     request = _request(bootstrap, kind, ended, properties)
     leader = _leader(coordinator, ended)
     request.dry_run = True
-    count = _ask(leader, request)
+    count = _ask(leader, request, ended)
     if not dry_run:
         question = f"{kind} {counted(count, 'record')} of {ended}? Acknowledgements of the members that hold them fail"
         if not yes and not typer.confirm(question):
             raise CommandFailed("nothing was changed")
         request.dry_run = False
-        count = _ask(leader, request)
+        count = _ask(leader, request, ended)
     outcome: Row = {**ended._asdict(), "records": count, "action": kind, "dry_run": dry_run}
     done = f"would {kind}" if dry_run else DONE[kind]
     show_outcome(f"{done} {counted(count, 'record')} of {ended} in group {ended.group}", outcome, as_json=as_json)
@@ -105,10 +106,11 @@ def _leader(coordinator: Address, ended: Ended) -> Address:
     return called_like(coordinator, address)
 
 
-def _ask(leader: Address, request: pb.EndAcquisitionsRequest) -> int:
+def _ask(leader: Address, request: pb.EndAcquisitionsRequest, ended: Ended) -> int:
     answer = call_one(leader, END_ACQUISITIONS, request)
     if isinstance(answer, CallFailed):
         raise CommandFailed(f"the leader at {leader} did not answer: {why_no_response(leader, answer)}")
     if answer.error_code:
-        raise CommandFailed(f"{answer.error_message} ({ErrorCode(answer.error_code).name})")
+        text = answer.error_message.replace(topic_id_text(request.topic_id), ended.topic)
+        raise CommandFailed(f"{text} ({ErrorCode(answer.error_code).name})")
     return answer.record_count

@@ -164,7 +164,7 @@ def _add(share_partition: InFlight, result: pb.DescribeSharePartitionsResponse.R
 def _partition_row(share_partition: InFlight) -> Row:
     held = sum(_length(run) for run in share_partition.runs if run.delivery_state == RecordState.ACQUIRED)
     loaded = share_partition.is_loaded
-    note = share_partition.problem or ("" if loaded else "not in use: nobody holds records")
+    note = share_partition.problem or ("" if loaded else "not loaded; no records are held")
     return {
         "topic": share_partition.topic,
         "partition": share_partition.partition,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
-from kshare.commands.groups.group_requests import alter_share_offsets, read_share_offsets
+from kshare.commands.groups.group_requests import alter_share_offsets, list_groups, read_share_offsets
 from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
 from kshare.failure import BAD_USE, CommandFailed
 from kshare_wire.generated.responses.metadata import MetadataResponse
@@ -37,9 +38,13 @@ def reset_offsets(
     *,
     all_topics: bool,
     dry_run: bool,
+    note: Callable[[str], None],
     properties: Properties = NO_PROPERTIES,
 ) -> list[NewOffset]:
-    """Resets the offsets (with `dry_run`, only computes them); `texts` are TOPIC or TOPIC:0,1. CommandFailed."""
+    """Resets the offsets (with `dry_run`, only computes them); `texts` are TOPIC or TOPIC:0,1. CommandFailed.
+
+    A group that does not exist is created by that, which may be a typo: it is noted.
+    """
     metadata = reach(bootstrap, properties)
     before = {
         (offset.topic, offset.partition): offset.start_offset
@@ -49,9 +54,21 @@ def reset_offsets(
     if not partitions:
         raise CommandFailed(f"group {group_id} has no offsets; use --topic to name topics", BAD_USE)
     after = _offsets(bootstrap, partitions, target, properties)
+    if not before and (text := _of_a_new_group(bootstrap, group_id, properties)):
+        note(text)
     if not dry_run:
         alter_share_offsets(bootstrap, group_id, after, properties)
     return [NewOffset(*each, before.get(each, -1), after[each]) for each in partitions]
+
+
+def _of_a_new_group(bootstrap: str, group_id: str, properties: Properties) -> str:
+    """What to tell about a group that does not exist; empty: it does."""
+    groups = [str(group.group_id) for group in list_groups(bootstrap, properties)]
+    if group_id in groups:
+        return ""
+    near = difflib.get_close_matches(group_id, groups, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"group {group_id} does not exist yet; its start offsets create it{hint}"
 
 
 def _named(metadata: MetadataResponse, texts: Sequence[str]) -> list[NamedPartition]:
