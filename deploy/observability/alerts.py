@@ -2,7 +2,7 @@
 
 One table (`alert_table.py`) is the source of
 - helm/kshare/files/alerts.yaml, with placeholders, which the chart's PrometheusRule fills in for its release;
-- deploy/observability/alerts.yaml, for a Prometheus with one cluster, as that of docker-compose.yml;
+- deploy/observability/alerts.yaml, for a Prometheus without the chart, as that of docker-compose.yml;
 - the thresholds in the chart's values.yaml and their types in values.schema.json.
 
 tests/deploy/test_alerts.py compares the files with what this writes.
@@ -30,7 +30,8 @@ CHART_HEADER = """\
 # Alerts of the chart's PrometheusRule, which fills in the placeholders. Written by deploy/observability/alerts.py.
 """
 PLAIN_HEADER = """\
-# Alert rules for a Prometheus that scrapes one cluster in a job named kshare. Written by deploy/observability/alerts.py
+# Alert rules for a Prometheus that scrapes kshare in a job of this name; each of several clusters has a label release.
+# Written by deploy/observability/alerts.py
 # The chart has the same alerts for each release, with thresholds in its values; docs/runbook.md says what to do.
 """
 

@@ -151,6 +151,17 @@ def test_the_first_event_of_a_series_rings_until_its_window_has_passed(
     check(tmp_path, chart_rules() if labels else PLAIN.read_text(), tests)
 
 
+def test_without_the_chart_clusters_are_told_apart_by_the_label_release(tmp_path: Path) -> None:
+    """As in docker-compose.yml with the profile kafka: one active coordinator in each cluster is as it should be."""
+    case = next(case for case in CASES if case.alert == "KshareNoActiveCoordinator")
+    both = labelled(case.healthy, {"release": "kshare"}) + labelled(case.series, {"release": "attached"})
+    expected: list[tuple[int, object]] = [
+        (case.quiet_at, []),
+        (case.rings_at, rings(case, {"release": "attached"})),
+    ]
+    check(tmp_path, PLAIN.read_text(), promtool_tests([case], lambda _: both, lambda _: expected))
+
+
 def test_a_release_rings_for_its_own_trouble_beside_another_one(tmp_path: Path) -> None:
     """Once, with its own labels, whether the other one works well or has the same trouble."""
     tests = promtool_tests(

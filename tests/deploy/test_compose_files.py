@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from support.clients.delivery import wait_for
 from support.environment.docker import docker, docker_environment
+from support.environment.prometheus import Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("coordinator", "share-coordinator", "leader", "gateway", "pipeline", "console")
@@ -34,6 +37,39 @@ def test_prometheus_looks_for_every_role() -> None:
     names = re.search(r"names: \[(.*)\]", (ROOT / "deploy/compose/prometheus.yml").read_text())
     assert names is not None
     assert sorted(names[1].split(", ")) == sorted(roles)
+
+
+def test_prometheus_tells_the_cluster_in_front_of_a_kafka_apart(tmp_path: Path) -> None:
+    """The relabelling of the file, on targets with the names that DNS has for them; nothing listens there."""
+    (job,) = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())["scrape_configs"]
+    names = ["coordinator", "coordinator-2", "attached-coordinator", "attached-leader"]
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"__meta_dns_name": name}}
+        for port, name in enumerate(names, start=1)
+    ]
+    jobs = [{"job_name": "kshare", "static_configs": targets, "relabel_configs": job["relabel_configs"]}]
+    with Prometheus(tmp_path / "prometheus", jobs=jobs) as prometheus:
+        wait_for(lambda: len(prometheus.query("up")) == len(names), "all are scraped")
+        found = {labels["component"]: labels["release"] for labels, _ in prometheus.query("up")}
+    assert found == {name: "attached" if name.startswith(ATTACHED) else "kshare" for name in names}
+
+
+def test_ports_are_published_on_this_machine_only() -> None:
+    """By default; the file is read without Docker."""
+    text = (ROOT / "docker-compose.yml").read_text()
+
+    def addresses(**variables: str) -> dict[str, str]:
+        filled = re.sub(r"\$\{(\w+):?-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text)
+        services = yaml.safe_load(filled)["services"]
+        return {name: port.split(":")[-3] for name, service in services.items() for port in service.get("ports", ())}
+
+    found = addresses()
+    assert set(found.values()) == {"127.0.0.1"}
+    assert {"gateway-1", "gateway-2", "attached-gateway", "kafka", "prometheus", "grafana", "jaeger"} <= found.keys()
+    wide = addresses(KSHARE_PUBLISH_ADDRESS="0.0.0.0", OBSERVABILITY_PUBLISH_ADDRESS="10.0.0.1")
+    assert {wide[name] for name in ("gateway-1", "gateway-2", "attached-gateway", "kafka")} == {"0.0.0.0"}
+    assert {wide[name] for name in ("prometheus", "grafana", "jaeger")} == {"10.0.0.1"}
+    assert wide["console"] == "127.0.0.1", "nobody signs in there"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -42,6 +42,8 @@ def test_samples_have_the_release_that_alerts_and_autoscalers_ask_for() -> None:
     assert "targetLabel: release" in monitor and "app_kubernetes_io_instance" in monitor
     scaled = rendered("autoscaling.shareCoordinator.by=keda", template="scaledobjects", namespace="n")
     assert 'namespace=\\"n\\",release=\\"queues\\"' in scaled
+    scaled = rendered("autoscaling.shareCoordinator.by=hpa", template="horizontalpodautoscaler", namespace="n")
+    assert "selector: {matchLabels: {namespace: n, release: queues}}" in scaled
 
 
 # Numbers
