@@ -159,7 +159,7 @@ def test_a_damaged_backup_restores_nothing(made: Path, place: Path, damage: str)
 
 def test_an_unfinished_backup_and_one_of_a_newer_version_are_refused(made: Path, place: Path) -> None:
     (place / "unfinished").mkdir(parents=True)
-    with pytest.raises(CommandFailed, match=r"is no finished backup: it has no manifest\.json"):
+    with pytest.raises(CommandFailed, match=r"is not a finished backup: it has no manifest\.json"):
         restore(place / "unfinished", place / "data")
     newer = changed(made, place, "newer", '"format": 1', '"format": 2')
     with pytest.raises(CommandFailed, match="has format 2, and this version reads 1"):

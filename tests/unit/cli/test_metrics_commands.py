@@ -83,8 +83,14 @@ def test_a_port_that_is_taken_or_does_not_exist_is_named() -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen(1)
         port = holder.getsockname()[1]
-        with pytest.raises(CommandFailed, match=f"metrics of leader at 127.0.0.1:{port}"):
-            plan_metrics(Address("127.0.0.1", port), ["leader"])
+        for names, ports in (
+            (["a"], ""),
+            (["a", "b"], " and the port after it"),
+            ([*"abc"], " and the 2 ports after it"),
+        ):
+            option = rf"metrics of a at 127.0.0.1:{port}: .* \(--metrics-listen 127.0.0.1:{port}{ports}\)"
+            with pytest.raises(CommandFailed, match=option):
+                plan_metrics(Address("127.0.0.1", port), names)
     with pytest.raises(CommandFailed, match="the port is above 65535"):
         plan_metrics(Address("127.0.0.1", 65_535), ["a", "b"])
     taken = free_port()

@@ -74,12 +74,12 @@ def test_json_records() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "line 2 is no record: Expecting"),
+        ("{", "line 2 is not a record: Expecting"),
         ("[1]", "a record is a JSON object"),
         ('{"key": "k"}', "it has no field value"),
         ('{"value": "v", "headers": {"a": "b"}}', "headers must be a list"),
         ('{"value": "v", "headers": [{"value": "b"}]}', "a header is an object"),
-        ('{"value_base64": "%"}', "line 2 is no record: "),
+        ('{"value_base64": "%"}', "line 2 is not a record: "),
     ],
 )
 def test_lines_that_are_no_records(line: str, problem: str) -> None:

@@ -65,7 +65,7 @@ def read_manifest(backup: Path) -> Manifest:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        text = f"{backup} is no finished backup: it has no {FILE_NAME}, which kshare backup writes at its end"
+        text = f"{backup} is not a finished backup: it has no {FILE_NAME}, which kshare backup writes at its end"
         raise CommandFailed(text, BAD_USE) from None
     except (OSError, ValueError) as error:
         raise CommandFailed(f"cannot read {path}: {error}") from None

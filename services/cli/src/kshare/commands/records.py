@@ -78,7 +78,7 @@ def records_of_json(lines: Iterable[str], template: NewRecord) -> Iterator[NewRe
         try:
             yield _record_of(json.loads(line), template)
         except (ValueError, binascii.Error) as problem:
-            raise CommandFailed(f"line {number} is no record: {problem}", BAD_USE) from None
+            raise CommandFailed(f"line {number} is not a record: {problem}", BAD_USE) from None
 
 
 def _record_of(found: object, template: NewRecord) -> NewRecord:

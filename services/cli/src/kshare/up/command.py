@@ -252,7 +252,7 @@ def _stores_left_out(directory: DataDirectory, plan: ClusterPlan, configs: Confi
         names = [node.name for node in planned]
         for path in sorted(path for path in directory.path.glob(f"{role}-*") if path.is_dir()):
             if path.name not in names:
-                text = f"unless it was drained, the {content} in {path} is missing ({config} is {len(names)})"
+                text = f"unless it was drained, the cluster lacks its {content} in {path} ({config} is {len(names)})"
                 warnings.append(f"{path.name} is not started; {text}")
     return warnings
 

@@ -26,6 +26,12 @@ def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] 
         problem = "the port is above 65535" if address.port > 65_535 else bind_problem(address)
         if problem is not None or address.port in taken:
             text = f"cannot serve the metrics of {name} at {address}: {problem or 'a role listens there'}"
-            raise CommandFailed(f"{text} (--metrics-listen {listen} and the {len(names) - 1} ports after it)", BAD_USE)
+            raise CommandFailed(f"{text} (--metrics-listen {_ports_text(listen, len(names))})", BAD_USE)
         found[name] = address
     return found
+
+
+def _ports_text(listen: Address, count: int) -> str:
+    if count == 1:
+        return str(listen)
+    return f"{listen} and the {'port' if count == 2 else f'{count - 1} ports'} after it"
