@@ -131,12 +131,12 @@ def has_no_effect(name: str, text: str) -> bool:
     """Whether a config protects a cluster, or names its listeners, and is not applied when it is altered."""
     if name in READ_AT_START:
         return True
-    base_name = protecting_name(name)
-    if base_name is None:
+    plain_name = protecting_name(name)
+    if plain_name is None:
         return False
-    definition = BROKER_CONFIGS[base_name]
+    definition = BROKER_CONFIGS[plain_name]
     if definition.has_effect:
-        return name != base_name and base_name not in ALTERABLE_OF_LISTENERS
+        return name != plain_name and plain_name not in ALTERABLE_OF_LISTENERS
     try:
         return definition.parse(text) != definition.default
     except InvalidConfig:
