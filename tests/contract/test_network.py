@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from kshare_core.configs import process_configs
 from kshare_fastpath.prompt_future import PromptFuture
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import (
     DELETE_RECORDS,

@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 from kshare.main import app
 from kshare_core.configs import process_configs
 from kshare_core.health_services import CLUSTER
-from kshare_rpc.exchange_tls import EVERY_ROLE, ExchangeTls
+from kshare_rpc.exchange.tls import EVERY_ROLE, ExchangeTls
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.grpc_network import GrpcNetwork

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from kshare_rpc.frames import decode_frame, encode_frame
+from kshare_rpc.exchange.frames import decode_frame, encode_frame
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader

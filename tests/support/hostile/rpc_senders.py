@@ -19,7 +19,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from kshare_rpc.frames import decode_frame
+from kshare_rpc.exchange.frames import decode_frame
 from support.clients.administration import create_topic
 from support.clients.good_client import GoodClient
 from support.clusters.kshare_cluster import ROLES, KshareCluster, command_line

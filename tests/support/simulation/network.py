@@ -270,7 +270,7 @@ class _Stream:
         self.number = 1
         """It grows when the stream breaks: the channel's next calls are sent on another."""
         self.newest_arrived = 0
-        """What a server knows of the channel's streams (`kshare_rpc.caller_streams`)."""
+        """What a server knows of the channel's streams (`kshare_rpc.exchange.caller_streams`)."""
         self._cut_at = -1.0
         self._linger_s = 0.0
 
@@ -513,7 +513,7 @@ class SimulatedServer:
         self.address = address
 
     async def stop(self, grace_ms: int) -> None:
-        """As the server of `kshare_rpc.exchange_server`, it sends the answers that it has before it closes streams."""
+        """As the server of `kshare_rpc.exchange.server`, it sends the answers that it has before it closes streams."""
         self._fabric.unlisten(self.address, self._incarnation)
         tasks = self._fabric.executing(self._incarnation)
         if tasks:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kshare_rpc.frames import decode_frame
+from kshare_rpc.exchange.frames import decode_frame
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DEREGISTER_NODE, DRAIN_LEADER, GIVE_UP_NODE, REGISTER_NODE
 from kshare_rpc.network import Method

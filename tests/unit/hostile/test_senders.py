@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from kshare_rpc.frames import decode_frame, encode_frame
+from kshare_rpc.exchange.frames import decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from support.hostile.corpus import FoundFrames, corpus_frames, corpus_requests
 from support.hostile.entrances import Entrance

@@ -17,8 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kshare_core.health_services import LIVENESS
-from kshare_rpc import call_server, exchange_server, grpc_channel, operations_server
-from kshare_rpc.frames import FRAME_BYTES_LIMIT, decode_frame, encode_frame
+from kshare_rpc import call_server, grpc_channel, operations_server
+from kshare_rpc.exchange import server
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
 from kshare_rpc.generated.methods import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -205,7 +206,7 @@ def test_a_message_that_is_none_fails_its_call_only() -> None:
 
 
 def test_calls_beyond_the_limit_of_a_stream_wait_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange_server, "CALLS_PER_STREAM_LIMIT", 4)
+    monkeypatch.setattr(server, "CALLS_PER_STREAM_LIMIT", 4)
 
     async def main() -> None:
         async with scene() as (leader, server, _):

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from kshare_rpc.call_server import CallServer, log_handler_error
-from kshare_rpc.exchange_server import LONG_CALLS_PER_TURN, UNREAD_ANSWERS_BYTES, ExchangeListener
+from kshare_rpc.exchange.server import LONG_CALLS_PER_TURN, UNREAD_ANSWERS_BYTES, ExchangeListener
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH, LIST_OFFSETS
 from kshare_rpc.grpc_channel import GrpcChannel

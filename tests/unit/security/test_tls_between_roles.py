@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from kshare_core.configs import InvalidConfig, process_configs
-from kshare_rpc.exchange_tls import EVERY_ROLE, ExchangeTls
+from kshare_rpc.exchange.tls import EVERY_ROLE, ExchangeTls
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import LIST_GROUPS

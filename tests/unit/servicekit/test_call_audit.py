@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kshare_core.security.bounded_lines import LINES_PER_SECOND
-from kshare_rpc.exchange_tls import Caller
+from kshare_rpc.exchange.tls import Caller
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DRAIN_LEADER, GIVE_UP_NODE
 from kshare_servicekit.call_audit import REMEMBERED_CALLS_LIMIT, REPEATED_AFTER_S, CallAudit

@@ -23,8 +23,8 @@ from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_fastpath.prompt_future import when_ended
 from kshare_rpc.call_statistics import DENIED, HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
-from kshare_rpc.exchange_tls import ANYBODY, EVERY_ROLE, Caller
-from kshare_rpc.frames import FRAME_BYTES_LIMIT, encode_frame
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, encode_frame
+from kshare_rpc.exchange.tls import ANYBODY, EVERY_ROLE, Caller
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import NOT_STARTED_PREFIX, REFUSED_PREFIX
 from kshare_rpc.network import Handler, Method, Payload, Service, is_coroutine_handler

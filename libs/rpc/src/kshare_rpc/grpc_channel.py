@@ -22,9 +22,9 @@ from google.protobuf.message import DecodeError
 from kshare_core.log_fields import current_request_id
 from kshare_core.tracing import current_traceparent
 from kshare_rpc.call_statistics import CallStatistics
-from kshare_rpc.caller_streams import CallerStream
-from kshare_rpc.exchange_tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
-from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
+from kshare_rpc.exchange.caller_streams import CallerStream
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, FrameError, decode_frame, encode_frame
+from kshare_rpc.exchange.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.http2.exchange import Http2Exchange, status_text
 from kshare_rpc.local_sockets import connected_socket

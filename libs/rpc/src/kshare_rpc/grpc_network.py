@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from kshare_core.tracing import Tracer
 from kshare_rpc.call_server import Audit, CallServer, HandlerError, log_handler_error
 from kshare_rpc.call_statistics import CallStatistics
-from kshare_rpc.exchange_server import ExchangeListener
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.server import ExchangeListener
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_rpc.grpc_channel import GrpcChannel
 from kshare_rpc.network import Service
 from kshare_rpc.operations_server import OperationsServer

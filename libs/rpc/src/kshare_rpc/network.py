@@ -40,7 +40,7 @@ class Method(Generic[Request, Response]):
     is_audited: bool = False
     """Whether its calls have lines in the audit log: commands of administrators."""
     callers: tuple[str, ...] = ()
-    """The roles whose certificates allow the call (`kshare_rpc.exchange_tls`); empty: every role."""
+    """The roles whose certificates allow the call (`kshare_rpc.exchange.tls`); empty: every role."""
     path: str = field(init=False)
     """The name in calls: "service/name"."""
 

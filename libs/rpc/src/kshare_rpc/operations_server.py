@@ -24,8 +24,8 @@ from grpc_reflection.v1alpha import reflection
 from kshare_core.health_services import CLUSTER, CLUSTER_PROBLEMS_KEY, LIVENESS
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
 from kshare_rpc.call_statistics import HANDLER_FAILED
-from kshare_rpc.exchange_tls import ANYBODY
-from kshare_rpc.frames import FRAME_BYTES_LIMIT
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT
+from kshare_rpc.exchange.tls import ANYBODY
 from kshare_rpc.grpc_channel import PACKAGE
 from kshare_rpc.network import Handler, Method, Payload, Service
 

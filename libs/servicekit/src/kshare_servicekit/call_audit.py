@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from kshare_core.security.audit_log import TEXT_LIMIT, write_audit_line
 from kshare_core.security.bounded_lines import BoundedLines
-from kshare_rpc.exchange_tls import Caller
+from kshare_rpc.exchange.tls import Caller
 from kshare_rpc.network import Method
 
 REPEATED_AFTER_S = 60.0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kshare_core.configs import Configs
 from kshare_rpc.call_statistics import CallStatistics
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_rpc.local_sockets import every_address_socket
 from kshare_runtime.clock import stopwatch_s
 from kshare_servicekit.memory.giving_back import MemoryReturn

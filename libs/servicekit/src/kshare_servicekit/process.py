@@ -23,7 +23,7 @@ from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.security.bounded_lines import BoundedLines
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers
 from kshare_fastpath.scheduling import ask_for_short_slices
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.names import repeat_queries_early
 from kshare_rpc.network import CallFailed, Network, Server

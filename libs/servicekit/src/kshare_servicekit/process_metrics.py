@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kshare_core.distribution import Distribution
 from kshare_rpc.call_statistics import CallStatistics, MethodStatistics
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_servicekit.memory.giving_back import MemoryReturn, resident_bytes
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 

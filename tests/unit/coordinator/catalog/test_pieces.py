@@ -17,7 +17,7 @@ from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_rpc.catalog import CatalogView, ViewDraft, next_view
 from kshare_rpc.catalog_follower import CatalogFollower
-from kshare_rpc.frames import FRAME_BYTES_LIMIT
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import Network

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_leader.handlers.share_fetch import ShareFetchCall
+from kshare_leader.handlers.share.share_fetch import ShareFetchCall
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, owner, run

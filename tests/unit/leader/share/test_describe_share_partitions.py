@@ -8,7 +8,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.states import RecordState
-from kshare_leader.handlers.describe_share_partitions import RUNS_LIMIT
+from kshare_leader.handlers.share.describe_share_partitions import RUNS_LIMIT
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from support.leader.share.service import LEADER_EPOCH, TOPIC, Leader, run
 

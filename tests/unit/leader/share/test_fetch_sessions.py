@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_leader.handlers.share_acknowledge import owner_of
+from kshare_leader.handlers.share.share_acknowledge import owner_of
 from kshare_leader.share import fetch_sessions
 from kshare_leader.share.fetch_sessions import TRIED_AT_ONCE_LIMIT, FetchSession
 from kshare_leader.share.limits import LOOK_UP_INTERVAL_MS

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kshare_rpc.call_server import CallServer, log_handler_error
-from kshare_rpc.caller_streams import CallerStreams
-from kshare_rpc.exchange_server import ServerExchange
-from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
+from kshare_rpc.exchange.caller_streams import CallerStreams
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, FrameError
+from kshare_rpc.exchange.server import ServerExchange
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH
 from kshare_rpc.grpc_network import GrpcNetwork

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kshare_rpc.frames import FrameError
+from kshare_rpc.exchange.frames import FrameError
 from kshare_rpc.http2 import frames as http2_frames
 from kshare_rpc.http2.frames import PREFIX_BYTES, Http2Frames
 

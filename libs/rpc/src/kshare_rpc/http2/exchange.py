@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import grpc
 
-from kshare_rpc.frames import FrameError
+from kshare_rpc.exchange.frames import FrameError
 from kshare_rpc.http2.frames import Http2Frames
 from kshare_rpc.local_sockets import take_large_messages
 

@@ -25,7 +25,7 @@ import h2.settings
 import h2.stream
 
 from kshare_fastpath.switches import is_on
-from kshare_rpc.frames import FRAME_BYTES_LIMIT, FrameError
+from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, FrameError
 
 WINDOW_BYTES = 64 * 1024 * 1024
 """The flow-control window: bytes that the peer may send before they are read, per stream and per connection."""

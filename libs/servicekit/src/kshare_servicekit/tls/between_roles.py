@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kshare_core.configs import Configs, InvalidConfig, process_configs
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_servicekit.properties import parse_properties
 
 CONFIG_VARIABLES = ("KSHARE_CONFIG", "KSHARE_CONFIG_SECRET")

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kshare_rpc.exchange_tls import ROLE_URI
+from kshare_rpc.exchange.tls import ROLE_URI
 
 LIFETIME = datetime.timedelta(days=3650)
 CLOCK_DIFFERENCE = datetime.timedelta(hours=1)

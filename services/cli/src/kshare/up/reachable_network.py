@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kshare_rpc.call_server import Audit
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.in_process_network import TracedNetwork
 from kshare_rpc.network import Server, Service, StreamChannel

@@ -14,14 +14,14 @@ from kshare_core.configs import Configs
 from kshare_core.identifiers import TopicPartition
 from kshare_core.tracing import current_traceparent
 from kshare_leader.dead_letters.port import DeadLetterSender
-from kshare_leader.handlers.describe_share_group_totals import ShareGroupTotals
-from kshare_leader.handlers.describe_share_partitions import describe_share_partitions
-from kshare_leader.handlers.drop_share_partitions import drop_share_partitions
-from kshare_leader.handlers.end_acquisitions import end_acquisitions
-from kshare_leader.handlers.session_fetch import SessionFetchCall
-from kshare_leader.handlers.share_acknowledge import AcknowledgeCall, owner_of
-from kshare_leader.handlers.share_fetch import ShareFetchCall
-from kshare_leader.handlers.share_session import release_session
+from kshare_leader.handlers.share.describe_share_group_totals import ShareGroupTotals
+from kshare_leader.handlers.share.describe_share_partitions import describe_share_partitions
+from kshare_leader.handlers.share.drop_share_partitions import drop_share_partitions
+from kshare_leader.handlers.share.end_acquisitions import end_acquisitions
+from kshare_leader.handlers.share.session_fetch import SessionFetchCall
+from kshare_leader.handlers.share.share_acknowledge import AcknowledgeCall, owner_of
+from kshare_leader.handlers.share.share_fetch import ShareFetchCall
+from kshare_leader.handlers.share.share_session import release_session
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.metrics import LeaderMetrics
 from kshare_leader.ports import TopicLogs

@@ -7,7 +7,7 @@ from pathlib import Path
 from kshare.addresses import Address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import ADMINISTRATOR_PROPERTIES
-from kshare_rpc.exchange_tls import ExchangeTls
+from kshare_rpc.exchange.tls import ExchangeTls
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallFailed, CallNotStarted, CallTimeout, ChannelUnavailable
 from kshare_servicekit.tls.between_roles import exchange_tls_of_variables

@@ -12,7 +12,7 @@ import asyncio
 
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import SharePartitionKey
-from kshare_leader.handlers.share_fetch import PartitionFetch, ShareFetchCall, now_ms
+from kshare_leader.handlers.share.share_fetch import PartitionFetch, ShareFetchCall, now_ms
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.fetch_sessions import FetchSession
 from kshare_leader.share.served_partition import ServedPartition

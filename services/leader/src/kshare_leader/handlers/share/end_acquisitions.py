@@ -10,7 +10,7 @@ from __future__ import annotations
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.states import AcknowledgeType
-from kshare_leader.handlers.share_acknowledge import end_of
+from kshare_leader.handlers.share.share_acknowledge import end_of
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 

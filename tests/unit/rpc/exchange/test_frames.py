@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare_rpc.frames import FrameError, decode_frame, encode_frame
+from kshare_rpc.exchange.frames import FrameError, decode_frame, encode_frame
 from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
 
 headers = st.builds(

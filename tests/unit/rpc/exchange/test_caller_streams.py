@@ -8,11 +8,11 @@ import h2.connection
 import h2.events
 import pytest
 
-from kshare_rpc import caller_streams
 from kshare_rpc.call_server import CallServer, log_handler_error
-from kshare_rpc.caller_streams import STREAM_HEADER, CallerStream, CallerStreams, caller_stream_of
-from kshare_rpc.exchange_server import ServerExchange
-from kshare_rpc.frames import encode_frame
+from kshare_rpc.exchange import caller_streams
+from kshare_rpc.exchange.caller_streams import STREAM_HEADER, CallerStream, CallerStreams, caller_stream_of
+from kshare_rpc.exchange.frames import encode_frame
+from kshare_rpc.exchange.server import ServerExchange
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.generated.methods import FETCH

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import SharePartitionKey
-from kshare_leader.handlers.share_acknowledge import Acknowledged, begin_acknowledgement, end_of, owner_of
+from kshare_leader.handlers.share.share_acknowledge import Acknowledged, begin_acknowledgement, end_of, owner_of
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.ports import StoredBatch
 from kshare_leader.share.acquiring import Taken

@@ -27,9 +27,9 @@ import h2.events
 import h2.exceptions
 
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
-from kshare_rpc.caller_streams import STREAM_HEADER, CallerStream, CallerStreams, caller_stream_of
-from kshare_rpc.exchange_tls import ANYBODY, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, caller_of
-from kshare_rpc.frames import FrameError, decode_frame
+from kshare_rpc.exchange.caller_streams import STREAM_HEADER, CallerStream, CallerStreams, caller_stream_of
+from kshare_rpc.exchange.frames import FrameError, decode_frame
+from kshare_rpc.exchange.tls import ANYBODY, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, caller_of
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.grpc_channel import cast_headers
 from kshare_rpc.http2.exchange import Http2Exchange

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
-from kshare_leader.handlers.share_acknowledge import end_of, owner_of
+from kshare_leader.handlers.share.share_acknowledge import end_of, owner_of
 from kshare_leader.share.directory import SharePartitionDirectory
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2

@@ -12,8 +12,8 @@ import h2.events
 import pytest
 
 from kshare_rpc.call_server import CallServer, log_handler_error
-from kshare_rpc.exchange_server import LONG_CALLS_PER_TURN, ExchangeListener
-from kshare_rpc.frames import decode_frame, encode_frame
+from kshare_rpc.exchange.frames import decode_frame, encode_frame
+from kshare_rpc.exchange.server import LONG_CALLS_PER_TURN, ExchangeListener
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
 from kshare_rpc.generated.methods import FETCH, LIST_OFFSETS

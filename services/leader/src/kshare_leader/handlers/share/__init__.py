@@ -1,0 +1,1 @@
+"""Handlers of the calls about share sessions and share-partitions."""
