@@ -7,12 +7,11 @@ import pytest
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs
-from kshare_core.states import MAX_STATE_EPOCH
+from kshare_core.states import MAX_STATE_EPOCH, STATE_BATCHES_PER_WRITE_LIMIT
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_share_coordinator.machine.operations import (
     GROUP_ID_BYTES_LIMIT,
     STATE_BATCHES_PER_SHARE_PARTITION_LIMIT,
-    STATE_BATCHES_PER_WRITE_LIMIT,
     Operation,
     Result,
     SnapshotColdState,

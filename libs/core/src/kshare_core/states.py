@@ -33,6 +33,11 @@ class AcknowledgeType(IntEnum):
     RENEW = 4
 
 
+IN_FLIGHT_OFFSETS_LIMIT = 10_000
+"""The offsets that a share-partition's window may grow to: the highest share.partition.max.record.locks."""
+STATE_BATCHES_PER_WRITE_LIMIT = IN_FLIGHT_OFFSETS_LIMIT
+"""The state batches of a share-partition in one WriteShareGroupState: a window of single records fits."""
+
 PERSISTED_STATES = frozenset(RecordState) - {RecordState.ACQUIRED}
 
 MAX_STATE_EPOCH = 1 << 30

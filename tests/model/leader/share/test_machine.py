@@ -27,7 +27,7 @@ from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import AcquiredRecords, FetchLimits
 from kshare_leader.machine.interval_map import NO_WRITE, Owner
 from kshare_leader.machine.share_partition import NEVER, SharePartition
-from kshare_leader.machine.state_write import StateWrite
+from kshare_leader.machine.state_write import StateBatch, StateWrite
 from kshare_leader.machine.transitions import EVENT_OF_ACKNOWLEDGEMENT, ArchivingReason
 from support.leader.share.group_limits import group_limits
 from support.leader.share.naive_share_partition import (
@@ -36,6 +36,7 @@ from support.leader.share.naive_share_partition import (
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    NO_END,
     TERMINAL,
     NaiveSharePartition,
     NaiveStore,
@@ -69,9 +70,24 @@ class SharePartitionModel(RuleBasedStateMachine):
     steps_taken = 0
     """Of all examples together."""
 
-    @initialize(batches=log_batches, limit=strategies.integers(2, 5), stored=stored_runs)
-    def begin(self, batches: list[tuple[int, int]], limit: int, stored: list[tuple[int, RecordState, int]]) -> None:
+    @initialize(
+        batches=log_batches,
+        limit=strategies.integers(2, 5),
+        stored=stored_runs,
+        window_limit=strategies.sampled_from([10, 25, 10_000]),
+        state_batches_limit=strategies.sampled_from([1, 2, 4, 10_000]),
+    )
+    def begin(
+        self,
+        batches: list[tuple[int, int]],
+        limit: int,
+        stored: list[tuple[int, RecordState, int]],
+        window_limit: int,
+        state_batches_limit: int,
+    ) -> None:
         """With a start offset that is not stored yet, or with states of an earlier leader."""
+        self.window_limit = window_limit
+        self.state_batches_limit = state_batches_limit
         self.log: list[tuple[int, int]] = []
         self.exists: set[int] = set()
         self.log_end = 0
@@ -87,16 +103,23 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.confirmed: set[int] = set()
         self.decided: set[int] = set()
         self.in_flight: StateWrite | None = None
+        self.continued = NO_WRITE
+        """The id of a durable write that the next one must continue."""
         self.awaited: set[int] = set()
         """Ids of writes that somebody waits for; each must come and end."""
         self.store = NaiveStore()
         if stored:
             self.begin_with([(state, count) for length, state, count in stored for _ in range(length)])
             return
-        self.naive = NaiveSharePartition(0, {})
-        self.machine = SharePartition(start_offset=0, start_is_stored=False)
+        self.naive = self.new_naive(0)
+        self.machine = SharePartition(
+            start_offset=0,
+            start_is_stored=False,
+            window_limit=window_limit,
+            state_batches_limit=state_batches_limit,
+        )
         write = self.machine.next_write()
-        assert write is not None and write[1:] == (0, 0, [])
+        assert write is not None and write[1:] == (0, 0, [], False)
         self.machine.write_succeeded(write.write_id)
         self.store.apply(write)
 
@@ -106,8 +129,24 @@ class SharePartitionModel(RuleBasedStateMachine):
             self.extend_log([(0, 4)])
         self.confirmed = {offset for offset, (state, _) in enumerate(stored) if state is not AVAILABLE}
         self.decided = set(self.confirmed)
-        self.naive = NaiveSharePartition(0, self.store.records)
-        self.machine = SharePartition(start_offset=0, state_batches=self.store.batches())
+        self.start_from_the_store(self.store.batches())
+
+    def start_from_the_store(self, batches: list[StateBatch]) -> None:
+        self.machine = SharePartition(
+            start_offset=self.store.start,
+            state_batches=batches,
+            window_limit=self.window_limit,
+            state_batches_limit=self.state_batches_limit,
+        )
+        self.naive = self.new_naive(self.store.start)
+
+    def new_naive(self, start: int) -> NaiveSharePartition:
+        return NaiveSharePartition(
+            start,
+            self.store.records,
+            window_limit=self.window_limit,
+            state_batches_limit=self.state_batches_limit,
+        )
 
     def extend_log(self, batches: list[tuple[int, int]]) -> None:
         for hole, length in batches:
@@ -486,7 +525,9 @@ class SharePartitionModel(RuleBasedStateMachine):
         assert write is not None and self.machine.next_write() is None
         self.in_flight = write
         said = {offset: tuple(batch[2:]) for batch in write.state_batches for offset in range(batch[0], batch[1] + 1)}
-        assert (write.start_offset, said) == self.naive.write(write.write_id, self.store)
+        assert (write.start_offset, said, write.has_more) == self.naive.write(write.write_id, self.store)
+        assert len(write.state_batches) <= self.state_batches_limit
+        assert self.continued in (NO_WRITE, write.write_id)
         assert list(said) == sorted(said)
         assert all(one[2:] != two[2:] or one[1] + 1 < two[0] for one, two in pairwise(write.state_batches))
         start = self.store.start if write.start_offset < 0 else write.start_offset
@@ -494,11 +535,16 @@ class SharePartitionModel(RuleBasedStateMachine):
         for offset, record in self.naive.records.items():
             state = record.state
             if record.pending is not None:
-                assert record.pending[0] == write.write_id, "what was gathered goes with this write"
-                state = record.pending[1]
+                is_of_write = record.pending[0] == write.write_id
+                assert is_of_write or self.continued, "what was gathered goes with this write"
+                state = record.pending[1] if is_of_write and offset < self.end_of(write) else state
             if offset >= start and state in TERMINAL:
                 done += 1
         assert write.delivery_complete_count == done
+
+    def end_of(self, write: StateWrite) -> int:
+        """The end of the changes that a write carries; the next write carries those from there on."""
+        return write.state_batches[-1].last_offset + 1 if write.has_more else NO_END
 
     @precondition(lambda self: self.in_flight is not None)
     @rule()
@@ -507,9 +553,12 @@ class SharePartitionModel(RuleBasedStateMachine):
         write, self.in_flight = self.in_flight, None
         self.store.apply(write)
         self.machine.write_succeeded(write.write_id)
-        self.awaited.discard(write.write_id)
-        ended = self.naive.pending_of(write.write_id)
-        self.naive.write_succeeded(write.write_id)
+        self.continued = write.write_id if write.has_more else NO_WRITE
+        if not write.has_more:
+            self.awaited.discard(write.write_id)
+        assert self.machine.durable_start_offset == self.new_naive(self.store.start).start, "what a restart would read"
+        ended = self.naive.pending_of(write.write_id, self.end_of(write))
+        self.naive.write_succeeded(write.write_id, self.end_of(write))
         self.confirmed.update(offset for offset, state in ended.items() if state in (*TERMINAL, ARCHIVING))
         for offset, state in ended.items():
             if offset >= self.store.start:
@@ -521,6 +570,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         assert self.in_flight is not None
         write, self.in_flight = self.in_flight, None
         self.machine.write_failed(write.write_id)
+        self.continued = NO_WRITE
         self.awaited.discard(write.write_id)
         self.naive.write_failed(write.write_id)
 
@@ -548,12 +598,12 @@ class SharePartitionModel(RuleBasedStateMachine):
         if self.in_flight is not None and applied:
             self.store.apply(self.in_flight)
         self.in_flight = None
+        self.continued = NO_WRITE
         self.awaited = set()
         batches = self.store.batches()
         if with_gaps:
             batches = [batch for batch in batches[:-1] if batch.state or batch.delivery_count] + batches[-1:]
-        self.machine = SharePartition(start_offset=self.store.start, state_batches=batches)
-        self.naive = NaiveSharePartition(self.store.start, self.store.records)
+        self.start_from_the_store(batches)
 
     # What always holds
 

@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kshare_core.errors import ErrorCode
-from kshare_core.states import AcknowledgeType, RecordState
+from kshare_core.states import (
+    IN_FLIGHT_OFFSETS_LIMIT,
+    STATE_BATCHES_PER_WRITE_LIMIT,
+    AcknowledgeType,
+    RecordState,
+)
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
@@ -20,6 +25,7 @@ from kshare_leader.machine.transitions import ArchivingReason
 AVAILABLE, ACQUIRED, ARCHIVING = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+NO_END = 1 << 62
 
 
 @dataclass
@@ -58,7 +64,16 @@ class NaiveStore:
 class NaiveSharePartition:
     """See the module's text."""
 
-    def __init__(self, start: int, stored: dict[int, tuple[RecordState, int]]) -> None:
+    def __init__(
+        self,
+        start: int,
+        stored: dict[int, tuple[RecordState, int]],
+        *,
+        window_limit: int = IN_FLIGHT_OFFSETS_LIMIT,
+        state_batches_limit: int = STATE_BATCHES_PER_WRITE_LIMIT,
+    ) -> None:
+        self.window_limit = window_limit
+        self.state_batches_limit = state_batches_limit
         self.start = start
         self.end = max([start, *[offset + 1 for offset in stored]])
         self.records = {offset: Record(*stored.get(offset, (AVAILABLE, 0))) for offset in range(start, self.end)}
@@ -113,22 +128,25 @@ class NaiveSharePartition:
         got: dict[int, int],
     ) -> bool:
         room = min(limits.max_records - len(got), limits.group.max_record_locks - (self.end - self.start))
+        space = self.window_limit - (self.end - self.start)
         for base, last in batches:
             if last < self.end:
                 continue
-            if room <= 0:
+            if room <= 0 or space <= 0:
                 break
+            space -= base > self.end
             self._archive_new(base)
             for offset in range(self.end, last + 1):
-                if room > 0 or not limits.record_limit:
+                if space > 0 and (room > 0 or not limits.record_limit):
                     got[offset] = 1
                     self.records[offset] = replace(held, count=1)
                     self.end = offset + 1
                     room -= 1
+                    space -= 1
         if not batches or self.end > batches[-1][1]:
             self._archive_new(covered_end)
         self.move_start()
-        return room <= 0
+        return room <= 0 or space <= 0
 
     def _archive_new(self, end: int) -> None:
         for offset in range(self.end, end):
@@ -250,20 +268,22 @@ class NaiveSharePartition:
         if target is ARCHIVING:
             record.reason = reason
 
-    def pending_of(self, write_id: int) -> dict[int, RecordState]:
-        return {o: r.pending[1] for o, r in self.records.items() if r.pending and r.pending[0] == write_id}
+    def pending_of(self, write_id: int, end: int = NO_END) -> dict[int, RecordState]:
+        """The changes of a write's id; before `end`, where a write of the same id continues it."""
+        pending = {offset: record.pending for offset, record in self.records.items() if offset < end}
+        return {offset: one[1] for offset, one in pending.items() if one and one[0] == write_id}
 
-    def write(self, write_id: int, store: NaiveStore) -> tuple[int, dict[int, tuple[RecordState, int]]]:
-        """The start offset and the states that the write must say: see the rules of `state_write`."""
+    def write(self, write_id: int, store: NaiveStore) -> tuple[int, dict[int, tuple[RecordState, int]], bool]:
+        """The start offset and the states that the write must say, and whether there are more: see `state_write`."""
         changed = self.pending_of(write_id)
         if not changed:
-            return self.start, {}
+            return self.start, {}, False
         start_after = self.start
         while start_after < self.end and changed.get(start_after, self.records[start_after].state) in TERMINAL:
             start_after += 1
         stored_end = max([self.start, *[offset + 1 for offset in store.records]])
         if start_after >= stored_end and max(changed) < start_after:
-            return start_after, {}
+            return start_after, {}, False
         said: dict[int, tuple[RecordState, int]] = {}
         for offset in range(self.start, max(changed) + 1):
             record = self.records[offset]
@@ -273,10 +293,13 @@ class NaiveSharePartition:
                 said[offset] = (AVAILABLE, record.count - 1)
             elif offset >= stored_end:
                 said[offset] = (record.state, record.count)
-        return (-1 if self.start == store.start else self.start), said
+        begins = [offset for offset in said if said.get(offset - 1) != said[offset]]
+        end = [*begins, *[NO_END] * self.state_batches_limit][self.state_batches_limit]
+        first = {offset: value for offset, value in said.items() if offset < end}
+        return (-1 if self.start == store.start else self.start), first, end != NO_END
 
-    def write_succeeded(self, write_id: int) -> None:
-        for offset, state in self.pending_of(write_id).items():
+    def write_succeeded(self, write_id: int, end: int) -> None:
+        for offset, state in self.pending_of(write_id, end).items():
             record = self.records[offset]
             self.records[offset] = Record(state, record.count, reason=record.reason if state is ARCHIVING else None)
         self.move_start()

@@ -24,7 +24,7 @@ from support.leader.share.group_limits import group_limits
 MACHINE_FOLDER = share_partition.__file__.rpartition("/")[0]
 EVEN, ODD, SINGLE = Owner("even"), Owner("odd"), Owner("single")
 NO_LIMIT = 1 << 40
-FEW, MANY = 101, 10_001
+FEW, MANY = 101, 9_001
 LIMIT = 1 << 30
 
 

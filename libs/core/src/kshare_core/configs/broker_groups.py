@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kshare_core.configs.definition import ConfigDefinition
 from kshare_core.configs.rows import MAX_INT, boolean, empty_list_problem, integer, listing, long, short, string
+from kshare_core.states import IN_FLIGHT_OFFSETS_LIMIT
 
 BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
     integer(
@@ -112,7 +113,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         "group.share.max.partition.max.record.locks",
         4000,
         low=2000,
-        high=10000,
+        high=IN_FLIGHT_OFFSETS_LIMIT,
         text="The maximum for the group config.",
     ),
     integer(
@@ -139,7 +140,7 @@ BROKER_GROUPS: tuple[ConfigDefinition, ...] = (
         "group.share.partition.max.record.locks",
         2000,
         low=100,
-        high=10000,
+        high=IN_FLIGHT_OFFSETS_LIMIT,
         text="Maximum records in flight in a share-partition.",
     ),
     string(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kshare_core.states import IN_FLIGHT_OFFSETS_LIMIT
+
 BATCH_LIMIT_RECORDS = 1_000
 """Dead letters in one batch. Its bytes are bounded by the dead-letter topic's max.message.bytes."""
 ARCHIVING_RUNS_LIMIT = 1_000
@@ -28,7 +30,7 @@ FORGET_AFTER_MS = 60_000
 """A share-partition without dead letters for this long is loaded after a restart only for a fetch."""
 LOADS_LIMIT = 100
 """The limit of share-partitions that one check loads."""
-APPENDED_RUNS_LIMIT = 10_000
+APPENDED_RUNS_LIMIT = IN_FLIGHT_OFFSETS_LIMIT
 """Runs of offsets of one source that a receiver remembers: as many as the largest window has offsets."""
 WRITERS_LIMIT = 1_000
 """Sources whose producer and note a leader of the kafka engine keeps; more than ROUNDS_LIMIT."""

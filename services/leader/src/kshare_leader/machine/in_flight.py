@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kshare_core.states import RecordState
 from kshare_leader.machine.interval_map import NO_WRITE, IntervalMap, Run
 from kshare_leader.machine.state_write import UNCHANGED, StateBatch, StateWrite, StoredOffsets, without_holes
@@ -80,15 +82,32 @@ class InFlightWindow:
 
 
 def make_write(
-    write_id: int, changes: list[StateBatch], start_after: int, window: InFlightWindow, stored: StoredOffsets
+    write_id: int,
+    changes: list[StateBatch],
+    start_after: int,
+    window: InFlightWindow,
+    stored: StoredOffsets,
+    limit: int,
 ) -> StateWrite:
-    """The write that stores `changes`, with which the window's start moves to `start_after` (see `state_write`)."""
+    """The write that stores `changes`, with which the window's start moves to `start_after` (see `state_write`).
+
+    If it would have more than `limit` state batches, it stores only the changes that are in the first `limit`.
+    """
     start_offset = window.start_offset
     done = window.counts[RecordState.ACKNOWLEDGED] + window.counts[RecordState.ARCHIVED]
     if not changes:
         return StateWrite(write_id, start_offset, done, [])
-    done += sum(last - first + 1 for first, last, state, _ in changes if state.is_terminal)
     if start_after >= stored.end and changes[-1].last_offset < start_after:
+        done += _terminal_offsets(changes, start_after)
         return StateWrite(write_id, start_after, done - (start_after - start_offset), [])
     batches = without_holes(changes, max(stored.end, start_offset), window.runs.overlapping)
-    return StateWrite(write_id, UNCHANGED if start_offset == stored.start else start_offset, done, batches)
+    has_more = len(batches) > limit
+    if has_more:
+        batches = batches[:limit]
+    done += _terminal_offsets(changes, batches[-1].last_offset)
+    start = UNCHANGED if start_offset == stored.start else start_offset
+    return StateWrite(write_id, start, done, batches, has_more)
+
+
+def _terminal_offsets(changes: Iterable[StateBatch], last_offset: int) -> int:
+    return sum(last - first + 1 for first, last, state, _ in changes if state.is_terminal and last <= last_offset)

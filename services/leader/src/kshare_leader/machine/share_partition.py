@@ -8,6 +8,9 @@ Rules
   drops the pending value; `expire` then finds a lock that ran out or was ended meanwhile. So a timeout, a release and
   an acknowledgement cannot override each other.
 - At most one write is in flight. Changes made meanwhile are collected under the next write id and written together.
+  Changes that do not fit into one write are stored by several of the same id, before any later change.
+- The window does not grow beyond `window_limit` offsets that the log has, because its runs are stored and written. A
+  record batch that is longer is cut: the next fetch acquires the rest when the start offset has moved.
 - With dead letters, records that are given up are Archiving until `dead_letters_done`: they cannot be acquired, and
   they hold the start offset.
 - State that can be derived from the log is not persisted: acquisitions, and archived offsets that the log does not
@@ -26,7 +29,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode
-from kshare_core.states import AcknowledgeType, RecordState
+from kshare_core.states import (
+    IN_FLIGHT_OFFSETS_LIMIT,
+    STATE_BATCHES_PER_WRITE_LIMIT,
+    AcknowledgeType,
+    RecordState,
+)
 from kshare_leader.machine.acknowledgement import (
     AcknowledgementBatch,
     EndedAcquisitions,
@@ -91,12 +99,18 @@ class SharePartition:
     """See the module docstring. All offsets are inclusive except `end_offset`."""
 
     __slots__ = (
-        *("_changes", "_in_flight", "_locks", "_log_start_offset", "_stored", "_window"),
-        *("durable_start_offset", "facts"),
+        *("_changes", "_in_flight", "_locks", "_log_start_offset", "_rest", "_stored", "_window"),
+        *("_state_batches_limit", "_window_limit", "durable_start_offset", "facts"),
     )
 
     def __init__(
-        self, *, start_offset: int, state_batches: Iterable[StateBatch] = (), start_is_stored: bool = True
+        self,
+        *,
+        start_offset: int,
+        state_batches: Iterable[StateBatch] = (),
+        start_is_stored: bool = True,
+        window_limit: int = IN_FLIGHT_OFFSETS_LIMIT,
+        state_batches_limit: int = STATE_BATCHES_PER_WRITE_LIMIT,
     ) -> None:
         """Starts from the response of ReadShareGroupState, or from a start offset found by share.auto.offset.reset.
 
@@ -108,6 +122,10 @@ class SharePartition:
         self._changes = PendingChanges(NO_WRITE + 1)
         self._changes.moves_start = not start_is_stored
         self._in_flight: WriteInFlight | None = None
+        self._rest: PendingChanges | None = None
+        """The changes that the write before left to the next one; they have its id."""
+        self._window_limit = window_limit
+        self._state_batches_limit = state_batches_limit
         self._log_start_offset = 0
         """Offsets below it were removed from the log; their state is not kept."""
         for batch in sorted(state_batches):
@@ -173,7 +191,7 @@ class SharePartition:
     @property
     def wants_write(self) -> bool:
         """Whether `next_write` would return one."""
-        return self._in_flight is None and bool(self._changes)
+        return self._in_flight is None and (self._rest is not None or bool(self._changes))
 
     def runs(self) -> list[Run]:
         """The window's runs, read-only."""
@@ -266,16 +284,21 @@ class SharePartition:
         max_records: int,
         entries: list[AcquiredRecords],
     ) -> bool:
-        """Acquires batches beyond the end offset, which moves over them; returns whether the fetch is complete."""
+        """Acquires batches beyond the end offset, which moves over them; returns whether the fetch is complete.
+
+        `space` is what the window may still grow by. Offsets that the log does not have count as one, like their run.
+        """
         room = min(max_records, limits.group.max_record_locks - self.window)
+        space = self._window_limit - self.window
         batch_size = NEVER if limits.record_limit else limits.batch_size
         position = run_first = entry_first = self.end_offset
         for base, last in batches:
             if last < position:
                 continue
-            if room <= 0:
+            if room <= 0 or space <= 0:
                 break
             if base > position:
+                space -= 1
                 self._append_acquired(run_first, position - 1, limits, deadline_ms)
                 self._append_archived(position, base - 1, Event.MISSING_IN_LOG)
                 add_entry(entries, entry_first, position - 1, 1, batch_size)
@@ -283,16 +306,16 @@ class SharePartition:
             elif position - entry_first >= batch_size:
                 add_entry(entries, entry_first, position - 1, 1, batch_size)
                 entry_first = position
-            if limits.record_limit:
-                last = min(last, position + room - 1)
+            last = min(last, position + (min(room, space) if limits.record_limit else space) - 1)
             room -= last - position + 1
+            space -= last - position + 1
             position = last + 1
         self._append_acquired(run_first, position - 1, limits, deadline_ms)
         add_entry(entries, entry_first, position - 1, 1, batch_size)
         if position < covered_end and (not batches or position > batches[-1][1]):
             self._append_archived(position, covered_end - 1, Event.MISSING_IN_LOG)
         self._move_start_without_write()
-        return room <= 0
+        return room <= 0 or space <= 0
 
     def _append_acquired(self, first: int, last: int, limits: FetchLimits, deadline_ms: int) -> None:
         if first <= last:
@@ -361,18 +384,20 @@ class SharePartition:
             return
         if window.start_offset < window.end_offset:
             start, stop = window.runs.slice_of(window.start_offset, min(log_start_offset, window.end_offset) - 1)
-            was_pending = False
+            ended_ids: set[int] = set()
             for run in window.runs.runs(start, stop):
                 state = next_state(run.state, Event.BELOW_LOG_START, run.delivery_count, 0)
                 if state is not None and run.target is not _ARCHIVING:
-                    was_pending = was_pending or run.write_id == self._changes.write_id
+                    ended_ids.add(run.write_id)
                     self.facts.note(run, Event.BELOW_LOG_START, state)
                     window.move(run, state)
             window.runs.coalesce(start, stop)
-            if was_pending:
-                self._changes.drop_outdated(window.runs)
-                self._changes.moves_start = True  # callers wait for this write, even if no change is left in it
-            for changes in (self._changes, *([self._in_flight.changes] if self._in_flight else [])):
+            unsent = [self._changes] if self._rest is None else [self._rest, self._changes]
+            for changes in unsent:
+                if changes.write_id in ended_ids:
+                    changes.drop_outdated(window.runs)
+                    changes.moves_start = True  # callers wait for this write, even if no change is left in it
+            for changes in (*unsent, *([self._in_flight.changes] if self._in_flight else [])):
                 changes.facts = facts_not_below(changes.facts, log_start_offset)
         if log_start_offset > window.end_offset:
             self._append_archived(window.end_offset, log_start_offset - 1, Event.BELOW_LOG_START)
@@ -402,12 +427,13 @@ class SharePartition:
         """
         check_batches(batches, renew_allowed=renew_allowed)
         batches = without_below(batches, self._log_start_offset)
-        stretches = stretches_of(batches)
-        if not self._are_held(stretches, owner, delivered_fetch_number, now_ms) or not limits.renew_enabled:
+        stretches = self._stretches_in_window(batches)
+        is_held = stretches is not None and self._are_held(stretches, owner, delivered_fetch_number, now_ms)
+        if not is_held or not limits.renew_enabled:
             self._check_each(batches, owner, delivered_fetch_number, now_ms, renew_enabled=limits.renew_enabled)
         write_id = NO_WRITE
         runs = self._window.runs
-        for stretch in stretches:
+        for stretch in stretches or ():
             steps = stretch.steps
             start, stop = runs.slice_of(stretch.first_offset, stretch.last_offset)
             if len(steps) > 1:
@@ -425,11 +451,17 @@ class SharePartition:
             runs.coalesce(start, stop)
         return write_id
 
+    def _stretches_in_window(self, batches: Sequence[AcknowledgementBatch]) -> list[Stretch] | None:
+        """The stretches of ascending batches; None if an offset is outside the window, which bounds their number."""
+        if batches and (batches[0].first_offset < self.start_offset or batches[-1].last_offset >= self.end_offset):
+            return None
+        return stretches_of(batches)
+
     def _are_held(self, stretches: Sequence[Stretch], owner: Owner, delivered_fetch_number: int, now_ms: int) -> bool:
         previous_last = -1
         for stretch in stretches:
             first, last = stretch.first_offset, stretch.last_offset
-            if first <= previous_last or first < self.start_offset or last >= self.end_offset:
+            if first <= previous_last:
                 return False
             for run in self._window.runs.overlapping(first, last):
                 if not_held(run, owner, delivered_fetch_number, now_ms):
@@ -602,17 +634,28 @@ class SharePartition:
     # Writing
 
     def next_write(self) -> StateWrite | None:
-        """The next write to send; None while a write is in flight, or if there are no changes."""
+        """The next write to send; None while a write is in flight, or if there are no changes.
+
+        A write that `has_more` is followed by one with the same id, which carries on with the changes of that id.
+        """
         if not self.wants_write:
             return None
-        changes = self._changes
+        if self._rest is None:
+            changes, self._changes = self._changes, PendingChanges(self._changes.write_id + 1)
+        else:
+            changes, self._rest = self._rest, None
         batches = changes.in_order()
         start_after = self.start_offset
         if batches and batches[0].first_offset == start_after:
             start_after = self._window.start_after(changes.write_id)
-        write = make_write(changes.write_id, batches, start_after, self._window, self._stored)
+        write = make_write(
+            changes.write_id, batches, start_after, self._window, self._stored, self._state_batches_limit
+        )
+        if write.has_more:
+            self._rest = changes.cut_after(write.state_batches[-1].last_offset)
+            batches = changes.in_order()
+            start_after = min(start_after, self._rest.in_order()[0].first_offset)
         self._in_flight = WriteInFlight(write, spans_of(batches), changes, start_after)
-        self._changes = PendingChanges(changes.write_id + 1)
         return write
 
     def write_succeeded(self, write_id: int) -> EndedDeliveries:
@@ -638,11 +681,16 @@ class SharePartition:
     def write_failed(self, write_id: int) -> None:
         """Drops the changes of a write that certainly had no effect; the records keep their previous state.
 
-        Locks that ran out meanwhile are due at once, which `next_deadline_ms` shows.
+        The changes that would have followed with the same id are dropped too. Locks that ran out meanwhile are due at
+        once, which `next_deadline_ms` shows.
         """
         ended = self._end_write(write_id)
+        spans = ended.spans
+        if self._rest is not None:
+            spans = [*spans, *spans_of(self._rest.in_order())]
+            self._rest = None
         runs = self._window.runs
-        for first, last in ended.spans:
+        for first, last in spans:
             for run in runs.overlapping(first, last):
                 if run.write_id != write_id:
                     continue

@@ -8,11 +8,17 @@ and S' the start offset after the change, a write contains:
 - otherwise the changed runs in their new state. If a run begins beyond the stored end, the runs between are written
   too, because the stored offsets must have no hole. An Acquired run is then written as Available, without counting the
   current delivery. The start offset is S if it differs from the stored one, else -1 (unchanged).
+
+A write has a limited number of state batches. If there are more, it contains the first of them, in the order of
+offsets, and the next write has the same id and continues behind them. The id ends with the last of these writes, or
+with the first that fails.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from kshare_core.states import RecordState
@@ -20,6 +26,7 @@ from kshare_leader.machine.facts import DeliveryFact
 from kshare_leader.machine.interval_map import Run
 
 UNCHANGED = -1
+_first_offset = itemgetter(0)
 
 
 class StateBatch(NamedTuple):
@@ -40,6 +47,8 @@ class StateWrite(NamedTuple):
     delivery_complete_count: int
     """Records in a terminal state at or after the start offset that is stored then (KIP-1226)."""
     state_batches: list[StateBatch]
+    has_more: bool = False
+    """Another write continues it, because not all state batches fit."""
 
 
 class StoredOffsets(NamedTuple):
@@ -105,10 +114,13 @@ class PendingChanges:
 
     def drop_outdated(self, runs: Iterable[Run]) -> None:
         """Keeps only changes still pending on a run; needed when the log lost records that wait for their write."""
+        if not self._batches:
+            return
+        begin = min(batch.first_offset for batch in self._batches)  # a write in flight of the same id ends before it
         self._batches = []
         self._is_sorted = True
         for run in runs:
-            if run.write_id == self.write_id:
+            if run.write_id == self.write_id and run.first_offset >= begin:
                 self.add(run.first_offset, run.last_offset, run.target, run.delivery_count)
 
     def in_order(self) -> list[StateBatch]:
@@ -120,6 +132,21 @@ class PendingChanges:
         for batch in self._batches:
             add_batch(changes, batch)
         return changes
+
+    def cut_after(self, offset: int) -> PendingChanges:
+        """Cuts the changes behind `offset`, which is inside none, and returns the second part.
+
+        It has the same id, and the counts of both parts.
+        """
+        batches = self.in_order()
+        rest = PendingChanges(self.write_id)
+        kept = bisect_right(batches, offset, key=_first_offset)
+        self._batches, rest._batches = batches[:kept], batches[kept:]
+        self._is_sorted = True
+        rest.facts = [fact for fact in self.facts if fact.first_offset > offset]
+        self.facts = [fact for fact in self.facts if fact.first_offset <= offset]
+        self.ended, rest.ended = NONE_ENDED, self.ended
+        return rest
 
 
 class WriteInFlight(NamedTuple):

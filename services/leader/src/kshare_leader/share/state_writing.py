@@ -40,6 +40,7 @@ class StateWriting:
         "_history",
         "_in_flight",
         "_initial",
+        "_is_continued",
         "_log",
         "_machine",
         "_now_ms",
@@ -89,6 +90,8 @@ class StateWriting:
         self._pending = PendingWrites()
         self._in_flight = NO_WRITE
         """The id of the write that was sent and has not ended."""
+        self._is_continued = False
+        """Whether the newest write is durable and the next one continues it; those who wait for it wait for both."""
         self._machine: SharePartition | None = None
         self._initial: SharePartition | None = None
         """The machine while its start offset is being stored."""
@@ -166,8 +169,9 @@ class StateWriting:
         self._in_flight = write.write_id
         if self._initial is not None:
             return write
-        self._pending.began(self._now_ms())
-        self._counts.write_began()
+        if not self._is_continued:
+            self._pending.began(self._now_ms())
+            self._counts.write_began()
         return write if self._prepare_archiving(write) else None
 
     def _prepare_archiving(self, write: StateWrite) -> bool:
@@ -195,6 +199,7 @@ class StateWriting:
             self._initial_write_ended(self._initial, write, end)
             return
         assert self._machine is not None
+        self._is_continued = write.has_more and end.outcome is Outcome.DURABLE
         if end.outcome is Outcome.DURABLE:
             self._became_durable(self._machine, write)
         else:
@@ -202,11 +207,14 @@ class StateWriting:
             self._machine.write_failed(write.write_id)
             self.paused_until_ms = self._now_ms() + FAILED_WRITE_PAUSE_MS
         self.problem = None if end.error is None else str(end.error)
-        self._pending.ended(write.write_id, end.error)
+        if not self._is_continued:
+            self._pending.ended(write.write_id, end.error)
         self._on_ended()
 
     def _became_durable(self, machine: SharePartition, write: StateWrite) -> None:
-        self._counts.write_ended(machine.write_succeeded(write.write_id))
+        ended = machine.write_succeeded(write.write_id)
+        if not write.has_more:
+            self._counts.write_ended(ended)
         self._history.changed(machine, self._now_ms)
         self._history.start_offset_moved(machine.durable_start_offset, self._log.log_start_offset)
 
@@ -218,7 +226,7 @@ class StateWriting:
         if end.outcome is Outcome.DURABLE:
             self._became_durable(machine, write)
         self._close(machine, dropped_for)
-        self._pending.ended(write.write_id, end.error)
+        self._pending.ended(write.write_id, dropped_for if write.has_more and end.error is None else end.error)
 
     def _initial_write_ended(self, machine: SharePartition, write: StateWrite, end: WriteEnd) -> None:
         if end.error is not None:

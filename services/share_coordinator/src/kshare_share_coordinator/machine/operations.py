@@ -12,16 +12,14 @@ from typing import NamedTuple, TypeAlias
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey
 from kshare_core.leader_epochs import decode_leader_epochs, newest_leader_epoch
-from kshare_core.states import MAX_STATE_EPOCH, PERSISTED_STATES
+from kshare_core.states import MAX_STATE_EPOCH, PERSISTED_STATES, STATE_BATCHES_PER_WRITE_LIMIT
 from kshare_share_coordinator.machine.share_group_offset import ShareGroupOffset
 from kshare_share_coordinator.machine.state_batches import StateBatch, is_canonical
 
 GROUP_ID_BYTES_LIMIT = 32_767
 """The maximum of the length field of Kafka's record keys."""
-STATE_BATCHES_PER_WRITE_LIMIT = 10_000
-"""A share-partition has at most 10000 records in flight (group.share.partition.max.record.locks), so no more runs."""
-STATE_BATCHES_PER_SHARE_PARTITION_LIMIT = 20_000
-"""Twice the maximum in flight, which a leader's writes can leave behind until its start offset moves."""
+STATE_BATCHES_PER_SHARE_PARTITION_LIMIT = 2 * STATE_BATCHES_PER_WRITE_LIMIT
+"""Twice the batches of a full window, which a leader's writes can leave behind until its start offset moves."""
 MAX_OFFSET = (1 << 63) - 2
 """The largest last offset that has an offset after it."""
 MAX_DELIVERY_COUNT = (1 << 15) - 1
