@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kshare_core.configs import PROCESS_CONFIGS, Configs
-from kshare_core.errors import StorageFailure
+from kshare_core.errors import CorruptRecords, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.history.buffer import HistoryBuffer
@@ -76,6 +76,8 @@ class MemoryTopicLog:
         self.read_bytes = 0
         self.fails = False
         self.failure = StorageFailure("the disk is gone")
+        self.damaged: int | None = None
+        """The base offset of a batch that cannot be read: a read that reaches it fails, or ends before it."""
         self.epochs = LeaderEpochHistory([])
         self.epochs.lead(LEADER_EPOCH, 0)
         self._open: dict[int, int] = {}
@@ -162,6 +164,10 @@ class MemoryTopicLog:
         size = 0
         for batch in self._batches:
             if batch.last_offset >= max(fetch_offset, self.log_start_offset):
+                if batch.base_offset == self.damaged:
+                    if found:
+                        break
+                    raise CorruptRecords(f"the batch at offset {self.damaged} is damaged")
                 size += batch.length
                 if found and size > max_bytes:
                     break

@@ -547,6 +547,28 @@ def test_a_damaged_batch_is_told_as_such_and_acquires_nothing() -> None:
     run(test)
 
 
+def test_records_before_a_damaged_batch_are_delivered_and_those_behind_it_after_a_delete() -> None:
+    async def test() -> None:
+        leader = ready()
+        for _ in range(4):
+            leader.log().append(10)
+        leader.log().damaged = 20
+        assert await leader.acquire("m1") == [(0, 19, 1)]
+        for _ in range(2):
+            response, payload = await leader.fetch("m2")
+            (partition,) = response.partitions
+            assert (partition.error_code, entries(partition), payload) == (ErrorCode.CORRUPT_MESSAGE, [], b"")
+        assert await leader.acknowledge("m1", 0, 19, RELEASE) == 0
+        assert await leader.acquire("m2") == [(0, 19, 2)]
+        leader.log().delete_records(30)
+        assert await leader.acquire("m1") == [(30, 49, 1)]
+        assert await leader.acknowledge("m1", 30, 49, ACCEPT) == 0
+        assert leader.channel.state().start_offset == 50
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_damaged_state_is_told_as_such() -> None:
     async def test() -> None:
         leader = ready()

@@ -321,7 +321,10 @@ class ServedPartition:
         self._members[owner] = None
 
     def take(self, limits: FetchLimits, max_bytes: int, *, at_least_one_batch: bool) -> Taken:
-        """Acquires records up to the limits. Raises StorageFailure, and then has acquired none."""
+        """Acquires records up to the limits. Raises StorageFailure, and then has acquired none.
+
+        Records before the place that cannot be read are returned. The next fetch begins there, and fails.
+        """
         self._used_at_ms = self._now_ms()
         taken = Taken([], [])
         if self.machine is None or self._scan_handle is not None or self.is_lagging:
@@ -341,9 +344,8 @@ class ServedPartition:
             if scan_is_due:
                 self._schedule_scan()
         except StorageFailure:
-            self._history.acquired(limits, taken.records, taken.batches)
-            self.machine.undo_acquire(limits.owner, taken.records)
-            raise
+            if not taken.records:
+                raise
         finally:
             self._after_change()
             if self.machine.start_offset != start_offset:
