@@ -146,6 +146,15 @@ def delivered(answer: Any) -> list[int]:
     return [part.partition_index for topic in answer.responses for part in topic.partitions if part.acquired_records]
 
 
+def taken_back(leader: ScriptedRole) -> list[tuple[list[int], list[int]]]:
+    """Fetches whose records a leader was told to take back, and the partitions that were named with them."""
+    return [
+        (list(request.lost_fetch_numbers), [partition.partition for partition in request.partitions])
+        for request in leader.requests("ReleaseShareSession")
+        if request.lost_fetch_numbers
+    ]
+
+
 def partitions_asked(request: Any) -> list[tuple[int, bool]]:
     return [(entry.partition, entry.fetch) for entry in request.partitions]
 

@@ -31,16 +31,17 @@ ARRIVED_WITHIN_S = 0.3
 
 
 class ScriptedConsumer:
-    """A member of `group` that uses partition 0 of one topic; ShareFetch v2 in record_limit mode."""
+    """A member of `group` that fetches from `partitions` of one topic; ShareFetch v2 in record_limit mode."""
 
-    def __init__(self, client: ClusterClient, group: str, member_id: str) -> None:
+    def __init__(self, client: ClusterClient, group: str, member_id: str, partitions: Sequence[int] = (0,)) -> None:
         self._client = client
         self._group = group
         self._member_id = member_id
+        self._partitions = partitions
         self._epoch = 0
 
     async def join(self, topic: str, metadata: TopicMetadata) -> None:
-        """Heartbeats until partition 0 is assigned."""
+        """Heartbeats until partitions are assigned."""
         self._metadata = metadata
         epoch = 0
         for _ in range(ATTEMPTS):
@@ -64,8 +65,10 @@ class ScriptedConsumer:
     async def fetch(self, max_records: int, *, max_wait_ms: int = 500) -> list[tuple[int, int, int]]:
         """First offset, last offset and delivery count of each run acquired."""
         module: Any = fetch_request
-        partition = module.FetchPartition(partition_index=0, acknowledgement_batches=())
-        topics = (module.FetchTopic(topic_id=self._metadata.topic_id, partitions=(partition,)),)
+        partitions = [
+            module.FetchPartition(partition_index=index, acknowledgement_batches=()) for index in self._partitions
+        ]
+        topics = (module.FetchTopic(topic_id=self._metadata.topic_id, partitions=tuple(partitions)),)
         request = module.ShareFetchRequest(
             group_id=self._group,
             member_id=self._member_id,
@@ -90,7 +93,7 @@ class ScriptedConsumer:
         ]
 
     async def acknowledge(self, run: Run, kind: int) -> int:
-        """The partition's error code."""
+        """The error code of partition 0."""
         module: Any = acknowledge_request
         batch = module.AcknowledgementBatch(first_offset=run[0], last_offset=run[1], acknowledge_types=(kind,))
         partition = module.AcknowledgePartition(partition_index=0, acknowledgement_batches=(batch,))
@@ -128,18 +131,20 @@ class ScriptedTopic:
         self._logs = await Admin(self._log_client).create_topic(self.name, self._partitions)
         return await self._gateways.create_topic(self.name, self._partitions)
 
-    async def produce(self, values: Sequence[str]) -> int:
-        """One batch to partition 0; its base offset. Leaders have the records then."""
+    async def produce(self, values: Sequence[str], partition: int = 0) -> int:
+        """One batch to a partition; its base offset. Leaders have the records then."""
         assert self._logs is not None
-        base_offset = await produce(self._log_client, self.name, self._logs, values)
+        base_offset = await produce(self._log_client, self.name, self._logs, values, partition)
         if self._is_kafka:
             await asyncio.sleep(ARRIVED_WITHIN_S)
         return base_offset
 
 
-async def produce(client: ClusterClient, topic: str, metadata: TopicMetadata, values: Sequence[str]) -> int:
-    """One batch without a producer id to partition 0; its base offset."""
-    base_offset = await produce_to(client, topic, metadata, values)
+async def produce(
+    client: ClusterClient, topic: str, metadata: TopicMetadata, values: Sequence[str], partition: int = 0
+) -> int:
+    """One batch without a producer id; its base offset."""
+    base_offset = await produce_to(client, topic, metadata, values, partition)
     assert base_offset is not None, "it was refused"
     return base_offset
 

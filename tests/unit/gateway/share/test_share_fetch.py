@@ -23,6 +23,7 @@ from support.gateway.scripted_leader import (
     play_virtually,
     raw_batch,
     share_fetch,
+    taken_back,
 )
 
 OTHER_MEMBER = "d1f2a3b4-0000-4000-8000-000000000002"
@@ -253,7 +254,7 @@ def test_starting_anew_on_the_same_connection_releases_nothing() -> None:
     play(scenario)
 
 
-def test_records_that_arrive_for_a_lost_connection_are_released() -> None:
+def test_records_that_arrive_for_a_lost_connection_are_taken_back() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         share_fetch(client, 0, listed(TOPIC_ID, 0), max_wait=5_000)
         await harness.settle()
@@ -262,10 +263,10 @@ def test_records_that_arrive_for_a_lost_connection_are_released() -> None:
         assert len(harness.leaders[1].requests("ReleaseShareSession")) == 1
         leaders[1].wake(TOPIC_ID, 0)
         await harness.settle()
-        (release,) = harness.leaders[1].requests("ShareAcknowledge")
-        assert release.owner.member_id == MEMBER
-        (batch,) = release.partitions[0].acknowledgement_batches
-        assert (batch.first_offset, batch.last_offset, batch.acknowledge_types) == (0, 9, b"\x02")
+        late = harness.leaders[1].requests("ReleaseShareSession")[1]
+        assert late.owner.member_id == MEMBER
+        assert taken_back(harness.leaders[1]) == [([harness.leaders[1].requests("ShareFetch")[0].fetch_number], [0])]
+        assert not harness.leaders[1].requests("ShareAcknowledge"), "a release would count a delivery"
 
     play(scenario)
 
@@ -358,7 +359,7 @@ def test_a_leader_that_still_waits_is_not_asked_again() -> None:
     play(scenario)
 
 
-def test_late_records_of_a_forgotten_partition_or_a_lost_connection_are_released() -> None:
+def test_late_records_of_a_forgotten_partition_or_a_lost_connection_are_taken_back() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=5_000)
         await harness.settle()
@@ -369,15 +370,17 @@ def test_late_records_of_a_forgotten_partition_or_a_lost_connection_are_released
         answer = await fetched(client, 1, forgotten_topics_data=[{"topic_id": OTHER_TOPIC_ID, "partitions": [1]}])
         assert found(answer) == []
         await harness.settle()
-        assert len(harness.leaders[2].requests("ShareAcknowledge")) == 1
+        kept = harness.leaders[2].requests("ShareFetch")[-1]
+        assert taken_back(harness.leaders[2]) == [([kept.fetch_number], [1])]
         future = share_fetch(client, 2, listed(OTHER_TOPIC_ID, 1), max_wait=5_000)
         await harness.settle()
         client.lose()
         await harness.settle()
         leaders[2].wake(OTHER_TOPIC_ID, 1)
         await harness.settle()
-        assert len(harness.leaders[2].requests("ShareAcknowledge")) == 2
-        assert len(harness.leaders[2].requests("ReleaseShareSession")) == 1
+        late = harness.leaders[2].requests("ShareFetch")[-1]
+        assert taken_back(harness.leaders[2]) == [([kept.fetch_number], [1]), ([late.fetch_number], [1])]
+        assert len(harness.leaders[2].requests("ReleaseShareSession")) == 3, "with that of the session's end"
 
     play(scenario)
 
@@ -406,8 +409,7 @@ def test_a_batch_that_was_not_cached_is_an_error_and_not_lost(caplog: pytest.Log
         answer = await fetched(client, 0, listed(TOPIC_ID, 0))
         assert found(answer) == [(TOPIC_ID, 0, ErrorCode.UNKNOWN_SERVER_ERROR, 0, [], b"")]
         await harness.settle()
-        (release,) = harness.leaders[1].requests("ShareAcknowledge")
-        assert release.partitions[0].acknowledgement_batches[0].acknowledge_types == b"\x02"
+        assert taken_back(harness.leaders[1]) == [([harness.leaders[1].requests("ShareFetch")[0].fetch_number], [0])]
         assert "not cached" in caplog.text
 
     play(scenario)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness
+from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
 from support.gateway.scripted_leader import (
     FakeLeader,
     acknowledged,
@@ -17,6 +17,7 @@ from support.gateway.scripted_leader import (
     play,
     play_virtually,
     share_fetch,
+    taken_back,
 )
 
 
@@ -41,7 +42,9 @@ def test_the_locks_of_kept_records_run() -> None:
     play_virtually(scenario)
 
 
-def test_kept_records_with_little_time_left_are_released_and_fetched_anew() -> None:
+def test_kept_records_with_little_time_left_are_taken_back_and_fetched_anew() -> None:
+    """No client saw them, so their delivery does not count."""
+
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         await keep_an_answer(harness, leaders, client)
         await asyncio.sleep(7)
@@ -50,11 +53,10 @@ def test_kept_records_with_little_time_left_are_released_and_fetched_anew() -> N
         assert [entry[4] for entry in found(answer)] == [[(10, 19)]]
         assert answer.acquisition_lock_timeout.total_seconds() == 12.345
         await harness.settle()
-        (release,) = harness.leaders[2].requests("ShareAcknowledge")
-        (batch,) = release.partitions[0].acknowledgement_batches
-        assert (batch.first_offset, batch.last_offset, batch.acknowledge_types) == (0, 9, b"\x02")
-        late, anew = harness.leaders[2].requests("ShareFetch")[-2:]
-        assert late.fetch_number <= release.delivered_fetch_number < anew.fetch_number
+        kept, anew = harness.leaders[2].requests("ShareFetch")[-2:]
+        assert taken_back(harness.leaders[2]) == [([kept.fetch_number], [1])]
+        assert kept.fetch_number < anew.fetch_number
+        assert not harness.leaders[2].requests("ShareAcknowledge"), "a release would count"
 
     play_virtually(scenario)
 
@@ -73,7 +75,28 @@ def test_kept_records_of_a_former_leader_are_not_delivered(leader: int, epoch: i
         is_former = (leader, epoch) != (2, 3)
         assert delivered(answer) == ([] if is_former else [1])
         await harness.settle()
-        assert len(harness.leaders[2].requests("ShareAcknowledge")) == is_former, "where it is known, it is released"
+        assert [named for _, named in taken_back(harness.leaders[2])] == [[1]] * is_former, "where it is known"
+
+    play(scenario)
+
+
+def test_kept_records_of_a_forgotten_partition_are_taken_back_and_the_others_delivered() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        harness.catalog.topics["mixed"] = topic("mixed", OTHER_TOPIC_ID, [1, 2, 2])
+        await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
+        future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1, 2), max_wait=60_000)
+        await harness.settle()
+        leaders[1].wake(OTHER_TOPIC_ID, 0)
+        assert delivered(await future) == [0]
+        leaders[2].ready[(OTHER_TOPIC_ID, 1)] = 1
+        leaders[2].wake(OTHER_TOPIC_ID, 2)
+        await harness.settle()
+        answer = await share_fetch(client, 1, forgotten_topics_data=[{"topic_id": OTHER_TOPIC_ID, "partitions": [1]}])
+        assert delivered(answer) == [2]
+        await harness.settle()
+        kept_number = harness.leaders[2].requests("ShareFetch")[-1].fetch_number
+        assert taken_back(harness.leaders[2]) == [([kept_number], [1])]
+        assert not harness.leaders[2].requests("ShareAcknowledge")
 
     play(scenario)
 

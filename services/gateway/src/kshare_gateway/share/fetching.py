@@ -5,7 +5,7 @@ because every acquisition counts as a delivery. So the gateway first asks the le
 waiting, until one returns records. If none does, all leaders are asked to wait, and the first response with records is
 delivered. Later responses of the other leaders are kept for the session's next ShareFetch; until then these leaders are
 not asked again. The acquisition locks of kept records are already running: the client is told the remaining lock time,
-and records with too little of it are released.
+and records with too little of it are taken back.
 
 Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
 returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
@@ -15,10 +15,12 @@ records that were acquired later. Of each leader, at most one response of a sess
 at the leader, or kept.
 
 The end of a session (final epoch, lost connection, replacement by another connection) releases the member's records at
-every leader that the session used. Calls in flight are not cancelled then, as the leader could not be told. Records
-that they still return are released one by one on arrival, by acknowledgements of type RELEASE, so that a newer session
-of the same member loses nothing. Acquisitions of a call whose response was lost are reverted. `releases` does
-both.
+every leader that the session used. Calls in flight are not cancelled then, as the leader could not be told.
+
+Records that no client gets are taken back, by the number of their fetch, so that a newer session of the same member
+loses nothing, and their delivery does not count. These are the records of a call whose response was lost or came after
+the end of its session, of kept responses that are too old, and of partitions that the session forgot or that have moved
+since. `releases` does both.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ from functools import partial
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_core.states import AcknowledgeType
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.records.batch_cache import CachedBatch, Pin
 from kshare_gateway.records.read_ahead import ReadAhead
@@ -53,10 +54,9 @@ UNAVAILABLE_PAUSE_MS = 200
 LAST_WORDS_MS = 500
 """How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
 KEPT_LOCK_SHARE_MIN = 0.5
-"""Kept records are delivered only while at least this fraction of their lock is left; others are released."""
+"""Kept records are delivered only while at least this fraction of their lock is left; others are taken back."""
 CACHED_NAMED = 8
 """Partitions whose cached batches are named in a fetch that does not name all of its partitions."""
-_RELEASE = bytes([AcknowledgeType.RELEASE])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -380,7 +380,7 @@ class ShareFetcher:
         return []
 
     def _next_kept(self, session: ShareSession, calls: _SessionCalls) -> LeaderAnswer | None:
-        """The first kept response with enough lock time left; the records of those before it are released."""
+        """The first kept response with enough lock time left; the records of those before it are taken back."""
         _harvest(calls)
         now = asyncio.get_running_loop().time()
         while calls.kept:
@@ -526,11 +526,11 @@ class ShareFetcher:
             position = self._read_batches(result, entry, payload, position)
             if len(result.records) != len(entry.batches):
                 log.error(
-                    "partition %d: leader %s left out a batch that is not cached, releasing the records",
+                    "partition %d: leader %s left out a batch that is not cached, taking the records back",
                     key.partition,
                     address,
                 )
-                self._release_records(session, address, fetch_number, [result])
+                self._releases.take_back(session.key, address, fetch_number, [key])
                 result.error_code, result.acquired, result.records = ErrorCode.UNKNOWN_SERVER_ERROR, (), []
                 continue
             self._read_ahead.after_answer(key, address, entry, sum(map(len, result.records)))
@@ -575,14 +575,11 @@ class ShareFetcher:
         partitions: Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]],
         *,
         is_renew_ack: bool,
-        delivered_fetch_number: int | None = None,
     ) -> LeaderAnswer:
-        if delivered_fetch_number is None:
-            delivered_fetch_number = self._delivered_fetch_number(session, address)
         request = leader_pb2.ShareAcknowledgeRequest(
             owner=self._gateway.session_owner(session.key),
             is_renew_ack=is_renew_ack,
-            delivered_fetch_number=delivered_fetch_number,
+            delivered_fetch_number=self._delivered_fetch_number(session, address),
         )
         for key, batches in partitions.items():
             request.partitions.add(topic_id=key.topic_id, partition=key.partition, acknowledgement_batches=batches)
@@ -607,11 +604,12 @@ class ShareFetcher:
     def _give_back(
         self, session: ShareSession, answers: Sequence[LeaderAnswer], unwanted: Callable[[TopicPartition], bool]
     ) -> None:
-        """Removes records of unwanted partitions from the responses and releases them."""
+        """Removes records of unwanted partitions from the responses and takes them back."""
         for answer in answers:
             dropped = [part for part in answer.partitions if part.acquired and unwanted(part.key)]
             if dropped:
-                self._release_records(session, answer.address, answer.fetch_number, dropped)
+                keys = [part.key for part in dropped]
+                self._releases.take_back(session.key, answer.address, answer.fetch_number, keys)
                 for partition in dropped:
                     partition.acquired, partition.records = (), []
 
@@ -630,23 +628,6 @@ class ShareFetcher:
     def _give_back_late(self, session: ShareSession, task: asyncio.Task[LeaderAnswer]) -> None:
         if not task.cancelled() and task.exception() is None:
             self._give_back(session, [task.result()], lambda key: True)
-
-    def _release_records(
-        self, session: ShareSession, address: str, fetch_number: int, partitions: Sequence[PartitionAnswer]
-    ) -> None:
-        batches = {
-            partition.key: [
-                leader_pb2.AcknowledgementBatch(
-                    first_offset=run.first_offset, last_offset=run.last_offset, acknowledge_types=_RELEASE
-                )
-                for run in partition.acquired
-            ]
-            for partition in partitions
-        }
-        self._gateway.spawn(
-            self._acknowledge(session, address, batches, is_renew_ack=False, delivered_fetch_number=fetch_number),
-            "release of undelivered records",
-        )
 
     async def _pause_if_nothing_else(self, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> None:
         if any(answer.unavailable for answer in answers) and not any(answer.has_records for answer in answers):

@@ -1,4 +1,4 @@
-"""Releases of records at leaders: those of ended sessions, and those of fetches whose response was lost.
+"""Releases of records at leaders: those of ended sessions, and those that reached no client.
 
 Both use ReleaseShareSession and are retried while the leader does not answer: otherwise the records would stay acquired
 until their locks expire. Retries stop when the leader is gone from the catalog (it holds nothing any more), or when the
@@ -7,14 +7,17 @@ locks have expired.
 - The end of a session releases what its fetches acquired. The request names the last fetch, so that a late release
   takes nothing from a newer session of the same member. The deliveries count (KAFKA-19972), except those of a fetch
   that has not been answered yet: its response reaches no client any more.
-- After a failed call it is unknown whether the leader acquired records for it; the call may even still wait there. No
-  client has seen these records, so they are released without counting a delivery.
+- Records that no client has seen are taken back: released without counting a delivery. After a failed call these are
+  all records of its fetch, and it is unknown whether the leader acquired any; the call may even still wait there. Of a
+  response that arrived, these are the records of the partitions that are not delivered.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+from kshare_core.identifiers import TopicPartition
 from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.share.sessions import ShareSessionKey
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
@@ -29,13 +32,20 @@ LOST_FETCHES_LIMIT = 100
 
 
 class _Lost:
-    """Fetches of a session at a leader whose responses were lost, and the deadline for retries."""
+    """Fetches of a session at a leader whose records are taken back, and the deadline for retries."""
 
-    __slots__ = ("deadline", "fetch_numbers")
+    __slots__ = ("deadline", "fetches")
 
     def __init__(self) -> None:
-        self.fetch_numbers: dict[int, None] = {}
+        self.fetches: dict[int, tuple[TopicPartition, ...]] = {}
+        """By number the partitions whose records are taken back; empty: all of them."""
         self.deadline = 0.0
+
+    def add(self, fetch_number: int, partitions: tuple[TopicPartition, ...]) -> None:
+        before = self.fetches.get(fetch_number, partitions)
+        if len(self.fetches) >= LOST_FETCHES_LIMIT and fetch_number not in self.fetches:
+            del self.fetches[next(iter(self.fetches))]
+        self.fetches[fetch_number] = tuple(dict.fromkeys(before + partitions)) if before and partitions else ()
 
 
 class SessionReleases:
@@ -60,15 +70,15 @@ class SessionReleases:
         if not await self._send(address, request):
             self._gateway.spawn(self._end_late(key, address, request), "late release of a share session")
 
-    def take_back(self, key: ShareSessionKey, address: str, fetch_number: int) -> None:
-        """Releases the records of a fetch whose response was lost, in the background."""
+    def take_back(
+        self, key: ShareSessionKey, address: str, fetch_number: int, partitions: Iterable[TopicPartition] = ()
+    ) -> None:
+        """Releases the records of a fetch that no client has seen, in the background; all of them, or of partitions."""
         lost = self._lost.get((key, address))
         if lost is None:
             lost = self._lost[key, address] = _Lost()
             self._gateway.spawn(self._take_back(key, address, lost), "taking back of lost records")
-        if len(lost.fetch_numbers) >= LOST_FETCHES_LIMIT:
-            del lost.fetch_numbers[next(iter(lost.fetch_numbers))]
-        lost.fetch_numbers[fetch_number] = None
+        lost.add(fetch_number, tuple(partitions))
         lost.deadline = self._locks_end(key)
 
     async def _end_late(
@@ -84,17 +94,23 @@ class SessionReleases:
     async def _take_back(self, key: ShareSessionKey, address: str, lost: _Lost) -> None:
         try:
             attempts = 0
-            while lost.fetch_numbers:
-                numbers = list(lost.fetch_numbers)
+            while lost.fetches:
+                partitions = next(iter(lost.fetches.values()))
+                numbers = [number for number, of_number in lost.fetches.items() if of_number == partitions]
                 request = leader_pb2.ReleaseShareSessionRequest(
                     owner=self._gateway.session_owner(key), lost_fetch_numbers=numbers
                 )
+                for topic_id, partition in partitions:
+                    request.partitions.add(topic_id=topic_id, partition=partition)
                 if await self._send(address, request):
+                    attempts = 0
                     for number in numbers:
-                        lost.fetch_numbers.pop(number, None)
-                elif not await self._pause(address, attempts, lost.deadline):
+                        if lost.fetches.get(number) == partitions:
+                            del lost.fetches[number]
+                elif await self._pause(address, attempts, lost.deadline):
+                    attempts += 1
+                else:
                     return
-                attempts += 1
         finally:
             del self._lost[key, address]
 

@@ -6,7 +6,8 @@ session are ended, so that nothing is acquired for it afterwards. `last_fetch_nu
 same member from a late release. The answer is sent when the release is durable.
 
 With `lost_fetch_numbers` the session continues, and only the records that these fetches acquired are released. The
-gateway did not get their answers, so no client saw the records and their deliveries do not count.
+gateway did not get their answers, or does not deliver the records, so no client saw these and their deliveries do not
+count.
 """
 
 from __future__ import annotations

@@ -1062,8 +1062,9 @@ class ReleaseShareSessionRequest(_message.Message):
 
     @_builtins.property
     def lost_fetch_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Not empty: the session continues, but the gateway lost the responses of these fetches and will not use them. The
-        records that they acquired are released without counting a delivery.
+        """Not empty: no client gets what these fetches acquired, because the gateway lost their responses or does not deliver
+        them. The records are released without counting a delivery, in `partitions` only where it is not empty. All else of
+        the session continues.
         """
 
     @_builtins.property
