@@ -584,7 +584,13 @@ class Leader:
         return response.partitions[0].error_code
 
     async def release(
-        self, member: str, *, last_fetch_number: int = 0, lost: Sequence[int] = (), undelivered: Sequence[int] = ()
+        self,
+        member: str,
+        *,
+        last_fetch_number: int = 0,
+        lost: Sequence[int] = (),
+        undelivered: Sequence[int] = (),
+        partitions: Sequence[int] = (),
     ) -> int:
         request = leader_pb2.ReleaseShareSessionRequest(
             owner=owner(member),
@@ -592,6 +598,8 @@ class Leader:
             lost_fetch_numbers=lost,
             undelivered_fetch_numbers=undelivered,
         )
+        for partition in partitions:
+            request.partitions.add(topic_id=TOPIC, partition=partition)
         response = await self.service.release_share_session(request, memoryview(b""))
         return response.error_code
 

@@ -246,7 +246,10 @@ class HolderRules:
             is_later = other.event.delivery_count > count
             first, second = (hold, other) if is_later else (other, hold)
             if other.event.delivery_count == count:
-                if not (self._is_taken_back(first, second.event.time) or self._is_taken_back(second, hold.event.time)):
+                if not (
+                    self._is_taken_back(key, first, second.event.time)
+                    or self._is_taken_back(key, second, hold.event.time)
+                ):
                     text = f"{count} twice: {describe(other.event)} and {describe(hold.event)}"
                     yield self._evidence.violation("delivery count does not grow", key, text)
                 continue
@@ -324,13 +327,13 @@ class HolderRules:
             if hold.acquired_from <= seen.time <= until
         )
 
-    def _is_taken_back(self, hold: _Hold, until: float) -> bool:
+    def _is_taken_back(self, key: RecordKey, hold: _Hold, until: float) -> bool:
         event = hold.event
         return any(
             release.gateway == event.gateway
             and event.fetch_number in (*release.lost_fetch_numbers, *release.undelivered_fetch_numbers)
             for release in self._releases[event.leader, event.group, event.member]
-            if release.time <= until
+            if release.time <= until and (not release.partitions or key.partition in release.partitions)
         )
 
     # Acknowledgements

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kshare_core.errors import ErrorCode
-from support.leader.share.service import TOPIC, Leader, fetch_partition, run
+from support.leader.share.service import TOPIC, Leader, entries, fetch_partition, run
 
 ACCEPT, RELEASE, REJECT = b"\x01", b"\x02", b"\x03"
 
@@ -36,6 +36,20 @@ def test_what_a_lost_answer_acquired_comes_back_at_once_and_uncounted() -> None:
         assert await leader.acknowledge("m1", 0, 9, ACCEPT, delivered_fetch_number=4) == 0, "still the member's"
         assert await leader.release("m1", lost=[4]) == 0
         assert await leader.acknowledge("m2", 10, 14, ACCEPT, delivered_fetch_number=5) == 0
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_of_a_fetch_only_the_named_partitions_are_taken_back() -> None:
+    async def test() -> None:
+        leader = ready()
+        leader.log(1).append(10)
+        await leader.fetch("m1", fetch_partition(0), fetch_partition(1), fetch_number=3)
+        assert await leader.release("m1", lost=[3], partitions=[1]) == 0
+        response, _ = await leader.fetch("m2", fetch_partition(0), fetch_partition(1), fetch_number=4)
+        assert [entries(partition) for partition in response.partitions] == [[], [(0, 9, 1)]]
+        assert await leader.acknowledge("m1", 0, 9, ACCEPT, delivered_fetch_number=4) == 0, "still the member's"
         await leader.service.stop()
 
     run(test)
