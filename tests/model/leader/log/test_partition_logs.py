@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -59,11 +60,16 @@ STEPS = st.lists(st.one_of(TURNS, st.just(RESTART)), min_size=1, max_size=25)
 
 @dataclass
 class Naive:
-    """One partition as a list of (timestamp, value), the starts of its batches, and what each producer sent."""
+    """One partition as a list of (timestamp, value), the starts of its batches, and what each producer sent.
+
+    `unwritten` has, for each producer, the lowest sequence that the disk failed to write: a producer without any
+    record has to begin there or below.
+    """
 
     records: list[tuple[int, bytes]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     sent: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    unwritten: dict[int, int] = field(default_factory=dict)
 
     def next_sequence(self, producer_id: int) -> int:
         sent = self.sent.get(producer_id)
@@ -72,6 +78,9 @@ class Naive:
     def append(self, batch: Produce, sequence: int) -> int | ErrorCode:
         if batch.producer_id >= 0:
             sent = self.sent.get(batch.producer_id, [])
+            if not sent and sequence > self.unwritten.get(batch.producer_id, sequence):
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self.unwritten.pop(batch.producer_id, None)
             for first, count, offset in sent[-5:]:
                 if (first, count) == (sequence, len(batch.values)):
                     return offset
@@ -84,13 +93,23 @@ class Naive:
         return offset
 
     def copy(self) -> Naive:
-        return Naive(list(self.records), list(self.starts), {key: list(sent) for key, sent in self.sent.items()})
+        sent = {key: list(sent) for key, sent in self.sent.items()}
+        return Naive(list(self.records), list(self.starts), sent, dict(self.unwritten))
+
+    def failed(self, before: Naive, sequences: Iterable[tuple[int, int]]) -> Naive:
+        """The partition `before` a turn of which nothing was written: `sequences` of producers."""
+        unwritten = dict(self.unwritten)
+        for producer_id, sequence in sequences:
+            if producer_id >= 0:
+                unwritten[producer_id] = min(sequence, unwritten.get(producer_id, sequence))
+        return replace(before, unwritten=unwritten)
 
 
 async def take_turn(logs: PartitionLogs, turn: Turn, model: dict[TopicPartition, Naive], disk: MemoryDisk) -> None:
     before = {key: naive.copy() for key, naive in model.items()}
     expected: list[int | ErrorCode] = []
     futures: list[asyncio.Future[Appended]] = []
+    sequences: dict[TopicPartition, list[tuple[int, int]]] = {key: [] for key in model}
     for batch in turn.batches:
         naive = model[batch.key]
         sequence = max(0, naive.next_sequence(batch.producer_id) + batch.step) if batch.producer_id >= 0 else -1
@@ -103,11 +122,12 @@ async def take_turn(logs: PartitionLogs, turn: Turn, model: dict[TopicPartition,
             base_sequence=sequence,
         )
         expected.append(naive.append(batch, sequence))
+        sequences[batch.key].append((batch.producer_id, sequence))
         futures.append(logs.append(batch.key, memoryview(data)))
     writes_something = any(len(model[key].records) != len(before[key].records) for key in model)
     if turn.disk_fails and writes_something:
         disk.fail_next_writes(1)
-        model.update(before)
+        model.update({key: naive.failed(before[key], sequences[key]) for key, naive in model.items()})
         expected = [ErrorCode.KAFKA_STORAGE_ERROR] * len(expected)
     results = await asyncio.gather(*futures, return_exceptions=True)
     found = [result.code if isinstance(result, KafkaError) else result.base_offset for result in results]  # type: ignore[union-attr]
@@ -159,6 +179,8 @@ async def run(steps: list[Turn | str], reads: list[tuple[float, int]], tail_byte
             logs.close()
             disk.crash()
             logs = open_logs(disk.open_store("leader"), tails=tails)
+            for naive in model.values():
+                naive.unwritten.clear()
         for fetch_at, max_bytes in reads:
             await check_reads(logs, model, fetch_at, max_bytes)
 
