@@ -10,7 +10,7 @@ import pytest
 from kshare_console.http.guards import check_host, check_origin, is_allowed_host
 from kshare_console.live import LiveViews, Message
 from kshare_console.refusal import Refusal
-from kshare_console.viewers import FAILING_HOSTS_LIMIT, FAILURES_LIMIT, FAILURES_WITHIN_S, FailedSignIns
+from kshare_console.viewers import FAILING_HOSTS_LIMIT, FAILURES_LIMIT, FAILURES_WITHIN_S, SignInAttempts
 from kshare_console.views.paging import Json
 from support.leader.share.service import run
 
@@ -114,13 +114,15 @@ def test_there_is_a_limit_of_viewers() -> None:
 
 
 def test_passwords_cannot_be_tried_out_from_one_address() -> None:
-    failures = FailedSignIns()
-    for second in range(FAILURES_LIMIT):
-        assert not failures.are_too_many("10.0.0.1", second)
-        failures.note("10.0.0.1", second)
-    assert failures.are_too_many("10.0.0.1", FAILURES_LIMIT)
-    assert not failures.are_too_many("10.0.0.2", FAILURES_LIMIT)
-    assert not failures.are_too_many("10.0.0.1", FAILURES_WITHIN_S)
+    attempts = SignInAttempts()
+    assert all(attempts.begin("10.0.0.1", second) for second in range(FAILURES_LIMIT))
+    assert not attempts.begin("10.0.0.1", FAILURES_LIMIT)
+    assert attempts.begin("10.0.0.2", FAILURES_LIMIT)
+    attempts.take_back("10.0.0.1", 3)
+    assert attempts.begin("10.0.0.1", FAILURES_LIMIT)
+    assert not attempts.begin("10.0.0.1", FAILURES_LIMIT)
+    assert attempts.begin("10.0.0.1", FAILURES_WITHIN_S)
+    assert not attempts.begin("10.0.0.1", FAILURES_WITHIN_S)
     for number in range(FAILING_HOSTS_LIMIT):
-        failures.note(f"host-{number}", 20)
-    assert not failures.are_too_many("10.0.0.1", 20)
+        attempts.begin(f"host-{number}", FAILURES_WITHIN_S)
+    assert attempts.begin("10.0.0.1", FAILURES_WITHIN_S)

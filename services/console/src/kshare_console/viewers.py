@@ -29,7 +29,7 @@ IDLE_S = 30 * 60.0
 LONGEST_S = 12 * 3600.0
 TOKEN_BYTES = 32
 FAILURES_LIMIT, FAILURES_WITHIN_S = 10, 60.0
-"""Sign-ins of one address that fail: further ones are refused for a while, so that passwords cannot be tried out."""
+"""Sign-ins of one address that failed or are under way: further ones are refused, as they may try out passwords."""
 FAILING_HOSTS_LIMIT = 1_000
 CREDENTIAL_LIMIT = 1_000
 """Characters of a user name or password."""
@@ -70,21 +70,32 @@ class Session:
         return hmac.compare_digest(given.encode(), self.csrf_token.encode())
 
 
-class FailedSignIns:
-    """When sign-ins failed, by the address that they came from."""
+class SignInAttempts:
+    """When sign-ins that failed or are under way began, by the address that they came from."""
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._began: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def note(self, host: str, now_s: float) -> None:
-        self._failures.setdefault(host, deque(maxlen=FAILURES_LIMIT)).append(now_s)
-        self._failures.move_to_end(host)
-        if len(self._failures) > FAILING_HOSTS_LIMIT:
-            self._failures.popitem(last=False)
+    def begin(self, host: str, now_s: float) -> bool:
+        """Counts an attempt, until `take_back`; False if the address has too many."""
+        began = self._began.setdefault(host, deque())
+        self._began.move_to_end(host)
+        while began and now_s - began[0] >= FAILURES_WITHIN_S:
+            began.popleft()
+        if len(began) >= FAILURES_LIMIT:
+            return False
+        began.append(now_s)
+        if len(self._began) > FAILING_HOSTS_LIMIT:
+            self._began.popitem(last=False)
+        return True
 
-    def are_too_many(self, host: str, now_s: float) -> bool:
-        failures = self._failures.get(host)
-        return failures is not None and len(failures) == FAILURES_LIMIT and now_s - failures[0] < FAILURES_WITHIN_S
+    def take_back(self, host: str, began_s: float) -> None:
+        """Forgets an attempt that was no wrong password."""
+        began = self._began.get(host, deque())
+        if began_s in began:
+            began.remove(began_s)
+        if not began:
+            self._began.pop(host, None)
 
 
 class Viewers:
@@ -108,7 +119,7 @@ class Viewers:
         self.needs_sign_in = uses_sasl(properties)
         self._viewers: dict[tuple[str, str], Viewer] = {}
         self._sessions: dict[str, Session] = {}
-        self._failures = FailedSignIns()
+        self._attempts = SignInAttempts()
         self._anonymous: Session | None = None
 
     @property
@@ -141,26 +152,39 @@ class Viewers:
         if not username or max(len(username), len(password)) > CREDENTIAL_LIMIT:
             raise Refusal(400, "BAD_REQUEST", f"username and password must have 1 to {CREDENTIAL_LIMIT} characters")
         now_s = self._now_s()
-        if self._failures.are_too_many(host, now_s):
+        if not self._attempts.begin(host, now_s):
             raise Refusal(429, "TOO_MANY_FAILURES", "too many sign-ins failed; try again in a minute")
         await self._end_old_sessions()
-        viewer = self._viewers.get((username, password)) or self._viewer(username, password)
-        try:
-            await viewer.client.sign_in()
-        except Refusal as problem:
-            if problem.status == 401:
-                self._failures.note(host, now_s)
-            if not viewer.sessions:
-                await viewer.close()
-            raise
+        viewer = await self._authenticated(username, password, host, now_s)
         if len(self._sessions) >= SESSIONS_LIMIT:
             oldest = min(self._sessions.values(), key=lambda session: session.used_s)
             await self.sign_out(oldest.token)
-        viewer = self._viewers.setdefault((username, password), viewer)
-        viewer.sessions += 1
-        session = Session(_token(), _token(), viewer, now_s, now_s)
+        shared = self._viewers.setdefault((username, password), viewer)
+        shared.sessions += 1
+        session = Session(_token(), _token(), shared, now_s, now_s)
         self._sessions[session.token] = session
+        if shared is not viewer:
+            await viewer.close()
         return session
+
+    async def _authenticated(self, username: str, password: str, host: str, began_s: float) -> Viewer:
+        """A viewer whose connection the cluster accepted just now; Refusal.
+
+        Connections of earlier sessions prove nothing: they stay open after the password was changed.
+        """
+        viewer = self._viewer(username, password)
+        try:
+            await viewer.client.sign_in()
+        except BaseException as problem:
+            await viewer.close()
+            if isinstance(problem, Refusal):
+                if problem.status == 401:
+                    await self._end_sessions_of(username, password)
+                else:
+                    self._attempts.take_back(host, began_s)
+            raise
+        self._attempts.take_back(host, began_s)
+        return viewer
 
     async def sign_out(self, token: str) -> None:
         session = self._sessions.pop(token, None)
@@ -171,6 +195,13 @@ class Viewers:
             for key in [key for key, viewer in self._viewers.items() if viewer is session.viewer]:
                 del self._viewers[key]
             await session.viewer.close()
+
+    async def _end_sessions_of(self, username: str, password: str) -> None:
+        """Ends the sessions that began with credentials which the cluster does not accept any more."""
+        viewer = self._viewers.get((username, password))
+        for session in list(self._sessions.values()):
+            if session.viewer is viewer:
+                await self.sign_out(session.token)
 
     async def _end_old_sessions(self) -> None:
         now_s = self._now_s()
