@@ -1,4 +1,4 @@
-"""The console's views as pure functions: pages, rates, strips, records and dead letters."""
+"""The console's views as pure functions: pages, rates, strips and records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from kshare_console.cluster_client import ShareOffset
 from kshare_console.refusal import Refusal
-from kshare_console.views.dead_letters import Reason, add_all, shown
 from kshare_console.views.groups import groups
 from kshare_console.views.observation import Snapshot
 from kshare_console.views.overview import overview
@@ -20,7 +19,6 @@ from kshare_console.views.share_partitions import Reading as PartitionReading
 from kshare_console.views.share_partitions import numbers, strip
 from kshare_core.states import RecordState
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
-from kshare_wire.record_reading import OpenedRecord
 
 # Pages
 
@@ -193,36 +191,3 @@ def test_a_long_value_is_cut_between_characters() -> None:
     assert (found["truncated"], found["size_bytes"], found["json"]) == (True, len(raw), False)
     assert found["hex"] == raw[:SHOWN_BYTES].hex()
     assert value(None) is None
-
-
-# Dead letters
-
-
-def letter(offset: int, time_ms: int, group: str | None, text: str) -> OpenedRecord:
-    headers: list[tuple[str, bytes | None]] = [("__dlq.errors.group", b"of-the-record"), ("own", b"1")]
-    if group is None:
-        headers = []
-    else:
-        for name, word in (("topic", "orders"), ("partition", "1"), ("offset", str(offset + 100)), ("group", group)):
-            headers.append((f"__dlq.errors.{name}", word.encode()))
-        headers.append(("__dlq.errors.message", text.encode()))
-    return OpenedRecord(offset, time_ms, None, None, headers)
-
-
-def test_dead_letters_are_grouped_by_group_and_reason_with_the_newest_as_examples() -> None:
-    reasons: dict[tuple[str, str, str], Reason] = {}
-    rejected = "Offset rejected by client."
-    letters = [letter(number, 1_000 + number, "billing", rejected) for number in range(9)]
-    add_all(reasons, "dlq", 0, [*letters, letter(9, 2_000, "other", "odd"), letter(10, 3_000, None, "")])
-    assert sorted(reasons) == [("billing", "dlq", "rejected"), ("other", "dlq", "odd")]
-    found = shown(reasons["billing", "dlq", "rejected"])
-    assert (found["count"], found["first_ms"], found["last_ms"]) == (9, 1_000, 1_008)
-    examples = found["examples"]
-    assert isinstance(examples, list)
-    assert [(each["offset"], each["source_offset"]) for each in examples] == [
-        (8, 108),
-        (7, 107),
-        (6, 106),
-        (5, 105),
-        (4, 104),
-    ]

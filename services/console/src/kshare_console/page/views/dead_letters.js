@@ -63,7 +63,7 @@ function limits(answer) {
             ? h(
                   "p",
                   { class: "note" },
-                  `Counted are the newest ${count(scanned_records_per_partition)} records of each partition; there are more.`,
+                  `Counted are at most the newest ${count(scanned_records_per_partition)} records of each partition; there are more.`,
               )
             : null,
     ];
