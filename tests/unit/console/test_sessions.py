@@ -10,7 +10,7 @@ import pytest
 
 from kshare_console.refusal import Refusal
 from kshare_console.role_calls import RoleCalls
-from kshare_console.viewers import FAILURES_LIMIT, FAILURES_WITHIN_S, Viewers
+from kshare_console.viewers import FAILURES_LIMIT, FAILURES_WITHIN_S, IDLE_S, LONGEST_S, Viewers
 from kshare_core.errors import ErrorCode
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_upstream.connection import BrokerAddress
@@ -124,5 +124,35 @@ def test_sign_ins_that_succeed_or_reach_no_broker_are_not_counted_as_failed() ->
         )
         for _ in range(FAILURES_LIMIT + 1):
             await signed_in.viewers.sign_in("alice", "old", HOST)
+
+    run(scenario)
+
+
+def test_a_stream_ends_with_its_session() -> None:
+    """It asks `is_open` and is no use of the session; other requests are."""
+
+    async def scenario(signed_in: SignedIn) -> None:
+        viewers = signed_in.viewers
+        idle, busy = await viewers.sign_in("alice", "old", HOST), await viewers.sign_in("alice", "old", HOST)
+        steps = int(LONGEST_S / IDLE_S)
+        for step in range(1, steps + 1):
+            signed_in.now_s += IDLE_S
+            assert (viewers.is_open(idle), viewers.is_open(busy)) == (step == 1, True)
+            assert await viewers.find(busy.token) is busy
+        signed_in.now_s += 1
+        assert not viewers.is_open(busy)
+        with pytest.raises(Refusal, match="sign in"):
+            await viewers.find(busy.token)
+
+    run(scenario)
+
+
+def test_an_idle_stream_ends_although_no_other_request_comes() -> None:
+    async def scenario(signed_in: SignedIn) -> None:
+        session = await signed_in.viewers.sign_in("alice", "old", HOST)
+        signed_in.now_s += IDLE_S
+        assert signed_in.viewers.is_open(session)
+        signed_in.now_s += 1
+        assert not signed_in.viewers.is_open(session)
 
     run(scenario)

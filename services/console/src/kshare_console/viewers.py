@@ -26,6 +26,7 @@ from kshare_upstream.sasl import Credentials
 
 SESSIONS_LIMIT = 500
 IDLE_S = 30 * 60.0
+"""A session ends so long after its last request; a live stream is one request, however long it runs."""
 LONGEST_S = 12 * 3600.0
 TOKEN_BYTES = 32
 FAILURES_LIMIT, FAILURES_WITHIN_S = 10, 60.0
@@ -204,14 +205,19 @@ class Viewers:
                 await self.sign_out(session.token)
 
     async def _end_old_sessions(self) -> None:
-        now_s = self._now_s()
         for session in list(self._sessions.values()):
-            if now_s - session.used_s > IDLE_S or now_s - session.began_s > LONGEST_S:
+            if self._is_over(session):
                 await self.sign_out(session.token)
 
+    def _is_over(self, session: Session) -> bool:
+        now_s = self._now_s()
+        return now_s - session.used_s > IDLE_S or now_s - session.began_s > LONGEST_S
+
     def is_open(self, session: Session) -> bool:
-        """Whether the session has not ended; a stream asks this while it runs."""
-        return session is self._anonymous or self._sessions.get(session.token) is session
+        """Whether the session has not ended; a stream asks this while it runs, which is no use of the session."""
+        if session is self._anonymous:
+            return True
+        return self._sessions.get(session.token) is session and not self._is_over(session)
 
     def _without_sign_in(self) -> Session:
         if self._anonymous is None:
