@@ -70,6 +70,15 @@ def test_scram_refuses_wrong_answers(answer: bytes, told: str) -> None:
         client.send(answer)
 
 
+@pytest.mark.parametrize(
+    ("username", "password"), [("a\x07", "pencil"), ("a\ud800", "pencil"), ("\xad", "pencil"), ("user", "p\x00")]
+)
+def test_scram_refuses_names_and_passwords_that_no_broker_can_know(username: str, password: str) -> None:
+    server, client = ScramServer("pencil"), exchange(Credentials("SCRAM-SHA-256", username, password))
+    with pytest.raises(AuthenticationFailed, match="SCRAM"):
+        client.send(server.first(next(client)))
+
+
 def test_scram_refuses_few_iterations() -> None:
     server, client = ScramServer("pencil", iterations=100), exchange(Credentials("SCRAM-SHA-256", "user", "pencil"))
     with pytest.raises(AuthenticationFailed, match="4096"):

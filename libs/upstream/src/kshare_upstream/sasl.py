@@ -40,8 +40,8 @@ def _plain(credentials: Credentials) -> Exchange:
 def _scram(credentials: Credentials, nonce: str | None) -> Exchange:
     from scramp import ScramClient, ScramException  # slow to import, and only needed with SCRAM
 
-    client = ScramClient([credentials.mechanism], credentials.username, credentials.password, c_nonce=nonce)
     try:
+        client = ScramClient([credentials.mechanism], credentials.username, credentials.password, c_nonce=nonce)
         server_first = yield client.get_client_first().encode()
         client.set_server_first(server_first.decode())
         server_final = yield client.get_client_final().encode()

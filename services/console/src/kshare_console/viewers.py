@@ -68,7 +68,8 @@ class Session:
     used_s: float
 
     def has_csrf_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.csrf_token.encode())
+        """`given` is a header's value, in which aiohttp decodes bytes that are not UTF-8 to surrogates."""
+        return hmac.compare_digest(given.encode(errors="surrogateescape"), self.csrf_token.encode())
 
 
 class SignInAttempts:

@@ -194,8 +194,9 @@ async def _body(request: web.Request) -> dict[str, object]:
         raise Refusal(415, "UNSUPPORTED_MEDIA_TYPE", "send application/json")
     try:
         found = json.loads(await request.read())
+        json.dumps(found, ensure_ascii=False).encode()  # a lone surrogate is JSON, and no text
     except (ValueError, RecursionError):
-        raise bad_request("the body is not JSON") from None
+        raise bad_request("the body is not JSON, or has text that is not Unicode") from None
     if not isinstance(found, dict):
         raise bad_request("the body must be a JSON object")
     return found

@@ -55,7 +55,14 @@ def check_host(header: str, names: Collection[str]) -> None:
         raise Refusal(421, "UNKNOWN_HOST", words)
 
 
+def is_own_origin(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
 def check_origin(origin: str | None, host: str) -> None:
     """Refusal for a request that a page of another origin sent. Programs send no Origin."""
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and not is_own_origin(origin, host):
         raise Refusal(403, "FOREIGN_ORIGIN", "requests of other sites are refused")

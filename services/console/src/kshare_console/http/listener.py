@@ -24,7 +24,13 @@ class Listener:
     """A running server of an application."""
 
     def __init__(self, application: web.Application, *, connections_limit: int) -> None:
-        self._runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, handle_signals=False)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            keepalive_timeout=30.0,
+            handle_signals=False,
+            auto_decompress=False,  # aiohttp writes a traceback for a body that cannot be decompressed
+        )
         self._limit = connections_limit
         self._server: asyncio.Server | None = None
         self.refused = 0
