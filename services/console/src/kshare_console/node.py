@@ -61,18 +61,31 @@ class ConsoleNode:
             is_https=self._certificate is not None,
         )
         self._listener = Listener(self._application.web, connections_limit=settings.connections_limit)
-        if not self._viewers.needs_sign_in and not settings.is_on_loopback():
-            if settings.console_admin:
-                raise SettingsError(
-                    "--console-admin without sign-in is for 127.0.0.1: everybody who reaches "
-                    f"{settings.console_listen} could change groups. Give --client-config with a SASL listener"
-                )
-            log.warning("nobody signs in, so everybody who reaches %s can read records", settings.console_listen)
+        if not settings.is_on_loopback():
+            self._check_reachable_from_elsewhere()
 
     @property
     def address(self) -> str:
         """The address that was bound."""
         return self._address
+
+    def _check_reachable_from_elsewhere(self) -> None:
+        """SettingsError, or warnings, for a console that other machines reach."""
+        settings = self._settings
+        if self._viewers.needs_sign_in:
+            if self._certificate is None:
+                log.warning(
+                    "users sign in at http://%s: passwords and session cookies cross the network unencrypted. "
+                    "Give --console-certificate, or listen on 127.0.0.1 behind a proxy that serves HTTPS",
+                    settings.console_listen,
+                )
+            return
+        if settings.console_admin:
+            raise SettingsError(
+                "--console-admin without sign-in is for 127.0.0.1: everybody who reaches "
+                f"{settings.console_listen} could change groups. Give --client-config with a SASL listener"
+            )
+        log.warning("nobody signs in, so everybody who reaches %s can read records", settings.console_listen)
 
     def problems(self) -> list[str]:
         return [] if self._problem is None else [self._problem]
