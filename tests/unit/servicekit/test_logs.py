@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -53,3 +54,32 @@ def test_what_a_client_sent_forges_no_line_and_is_not_long(
     assert printed.count("\n") == 1
     assert not any(character in printed for character in "\0\x1b")
     assert len(printed) < 3 * logs.TEXT_LIMIT
+
+
+def test_lines_of_a_process_with_all_roles_name_the_role_whose_code_logs_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    nodes = [("coordinator", 1), ("share-coordinator", 1), ("share-coordinator", 2), ("gateway", 3)]
+    names = [
+        "kshare_coordinator.node",
+        "kshare_share_coordinator.state_log",
+        "kshare_gateway",
+        "kshare_rpc.call_server",
+    ]
+    try:
+        logs.configure_all_roles(nodes, log_format="json")
+        for name in names:
+            logging.getLogger(name).info("started")
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["logger"] for line in lines] == names
+    assert [(line.get("role"), line.get("node_id")) for line in lines] == [
+        ("coordinator", 1),
+        ("share-coordinator", None),
+        ("gateway", 3),
+        (None, None),
+    ]

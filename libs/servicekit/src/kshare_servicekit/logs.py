@@ -1,5 +1,8 @@
 """The log configuration: lines on standard error, as JSON or for a person, with role and node id, also of libraries.
 
+A process with all roles takes the role of a line from the package that logs it. Libraries serve several roles there, so
+their lines have none. Lines of a role with several nodes in the process have no node id.
+
 Lines about work for a client's request have its `request_id`, which follows the request through all roles. Lines of
 traced work also have the trace id and span id. Lines about a group or a partition have `group`, `topic_id`, `partition`
 (kshare_core.log_fields). At level debug every request and every call between roles has a line.
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kshare_core.log_fields import current_log_fields
@@ -41,15 +44,33 @@ TEXT_LIMIT = 2_000
 TRACEBACK_FIELDS = ("exception", "stack")
 
 LogFormat = Literal["console", "json"]
+NodeFields = dict[str, str | int]
+"""The fields that tell the node of a line: role and node_id, or a part of them."""
 
 
 def configure(*, role: str, node_id: int, log_format: LogFormat = "console", log_level: str = "info") -> None:
-    """Sets up structlog and the standard library's logging for the whole process; may be called again."""
+    """Sets up structlog and the standard library's logging for a process of one role; may be called again."""
+    fields: NodeFields = {"role": role, "node_id": node_id}
+    _configure(lambda _: fields, log_format, log_level)
+
+
+def configure_all_roles(
+    nodes: Iterable[tuple[str, int]], *, log_format: LogFormat = "console", log_level: str = "info"
+) -> None:
+    """The same for a process with these nodes, each with its role and node id."""
+    found: dict[str, NodeFields] = {}
+    for role, node_id in nodes:
+        package = f"kshare_{role.replace('-', '_')}"
+        found[package] = {"role": role} if package in found else {"role": role, "node_id": node_id}
+    _configure(lambda logger: found.get(logger.partition(".")[0], {}), log_format, log_level)
+
+
+def _configure(node_of: Callable[[str], NodeFields], log_format: LogFormat, log_level: str) -> None:
+    """`node_of` tells the node of a line by the name of its logger."""
 
     def add_node(_: Any, __: str, event: EventDict) -> EventDict:
         event.update(current_log_fields())
-        event["role"] = role
-        event["node_id"] = node_id
+        event.update(node_of(event["logger"]))
         parts = current_traceparent.get().split("-")
         if len(parts) == 4:
             event["trace_id"], event["span_id"] = parts[1:3]

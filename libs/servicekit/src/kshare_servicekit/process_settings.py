@@ -15,7 +15,7 @@ from kshare_servicekit.flags import SettingsError, WrongValue, flag, parsed_flag
 from kshare_servicekit.properties import parse_properties
 
 Settings = TypeVar("Settings", bound="ProcessSettings")
-AnySettings = TypeVar("AnySettings", bound="TraceSettings")
+AnySettings = TypeVar("AnySettings", bound="ObservabilitySettings")
 
 
 def host_and_port(value: str) -> str:
@@ -48,9 +48,15 @@ port_number = whole_number(0, 65_535)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceSettings:
-    """Where spans are sent, also of a process with all roles."""
+class ObservabilitySettings:
+    """How lines are logged and where spans are sent, also of a process with all roles."""
 
+    log_format: Literal["console", "json"] = flag(
+        "The format of log lines.", str, default="console", choices=("console", "json")
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = flag(
+        "The lowest level that is logged.", str, default="info", choices=("debug", "info", "warning", "error")
+    )
     trace_endpoint: str | None = flag(
         "The OTLP (gRPC) receiver of spans, https://host:port for TLS; default: no tracing.", receiver, default=None
     )
@@ -58,7 +64,7 @@ class TraceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessSettings(TraceSettings):
+class ProcessSettings(ObservabilitySettings):
     """The settings of every role's process."""
 
     node_id: int = flag("Unique among the nodes of its role.", node_number)
@@ -89,12 +95,6 @@ class ProcessSettings(TraceSettings):
     )
     ready_file: Path | None = flag(
         "A file written when the role serves, with address=host:port and more lines.", Path, default=None
-    )
-    log_format: Literal["console", "json"] = flag(
-        "The format of log lines.", str, default="console", choices=("console", "json")
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = flag(
-        "The lowest level that is logged.", str, default="info", choices=("debug", "info", "warning", "error")
     )
     metrics_listen: str | None = flag("The listen address of /metrics; default: none.", host_and_port, default=None)
     parent_pid: int = flag(
@@ -146,6 +146,6 @@ def read_settings(kind: type[AnySettings], arguments: Sequence[str], *, program:
     return kind(**parsed_flags(kind, arguments, program=program))
 
 
-def read_trace_settings() -> TraceSettings:
-    """Trace settings from the environment alone; SettingsError for a bad value."""
-    return read_settings(TraceSettings, [], program="kshare up")
+def read_observability_settings() -> ObservabilitySettings:
+    """The settings of a process with all roles, from the environment alone; SettingsError for a bad value."""
+    return read_settings(ObservabilitySettings, [], program="kshare up")

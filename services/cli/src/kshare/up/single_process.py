@@ -1,8 +1,8 @@
 """All roles in this process: the same nodes in one event loop, connected by direct calls.
 
 Stores have the same paths as with processes, so a data directory works with either. Each node has its own tracer, so
-traces look like those of processes. Coordinators and share coordinators also listen for other processes and write ready
-files, because kshare's commands call them.
+traces look like those of processes. Log lines name the role whose code logs them (kshare_servicekit.logs). Coordinators
+and share coordinators also listen for other processes and write ready files, because kshare's commands call them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_runtime.clock import system_environment
 from kshare_runtime.held_memory import HeldMemory
 from kshare_runtime.ports import Environment
+from kshare_servicekit import logs
 from kshare_servicekit.call_audit import CallAudit
 from kshare_servicekit.existing_cluster import upstream_opener
 from kshare_servicekit.flags import SettingsError
-from kshare_servicekit.logs import configure_audit_log
 from kshare_servicekit.memory.budget import QUIET, shares_of_nodes, store_memory, with_cache_sizes
 from kshare_servicekit.memory.giving_back import MemoryReturn
 from kshare_servicekit.memory.limit import queued_bytes, share_partitions
 from kshare_servicekit.metrics_server import Metrics
-from kshare_servicekit.process_settings import read_trace_settings
+from kshare_servicekit.process_settings import ObservabilitySettings, read_observability_settings
 from kshare_servicekit.tls.between_roles import exchange_tls
 from kshare_servicekit.tracing import OpenTelemetryTracer, collector_tracer
 from kshare_share_coordinator.node import ShareCoordinatorNode
@@ -57,12 +57,15 @@ class Node(Protocol):
     def register_metrics(self, metrics: Metrics) -> None: ...
 
 
-def _tracers(plan: ClusterPlan) -> dict[str, OpenTelemetryTracer]:
-    """One tracer per node, by its name, as with processes; none unless KSHARE_TRACE_ENDPOINT is set."""
+def _observability_settings() -> ObservabilitySettings:
     try:
-        settings = read_trace_settings()
+        return read_observability_settings()
     except SettingsError as error:
         raise CommandFailed(str(error), BAD_USE) from None
+
+
+def _tracers(plan: ClusterPlan, settings: ObservabilitySettings) -> dict[str, OpenTelemetryTracer]:
+    """One tracer per node, by its name, as with processes; none unless KSHARE_TRACE_ENDPOINT is set."""
     if settings.trace_endpoint is None:
         return {}
     return {
@@ -87,12 +90,17 @@ class SingleProcess:
         self._metrics = Metrics(has_several_nodes=True)
         self._metrics.add_memory(self._memory)
         self._metrics.add_data_directory(directory.path)
-        self._tracers = _tracers(plan)
+        self._observability = _observability_settings()
+        self._tracers = _tracers(plan, self._observability)
         called = [*plan.coordinators, *plan.share_coordinators]
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
 
     async def start(self) -> None:
-        configure_audit_log()
+        logs.configure_all_roles(
+            [(node.role, node.node_id) for node in self._plan.nodes],
+            log_format=self._observability.log_format,
+            log_level=self._observability.log_level,
+        )
         self._started.push_async_callback(self._end_traces)
         nodes = self._nodes()
         watch = asyncio.get_running_loop().create_task(self._memory.run(), name="memory-return")
