@@ -129,6 +129,24 @@ def test_broken_records_are_set_aside_and_the_others_go_on(pipeline: Pipeline) -
     assert pipeline.ingest.counts.quarantined == len(broken) + 1
 
 
+def test_a_group_that_cannot_be_the_name_of_a_folder_does_not_stop_the_others(pipeline: Pipeline) -> None:
+    escaped = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?\\\x7f{[]^"
+    as_long_as_possible = ["x" * 249, "ü" * 124 + "x", escaped + "}" + "x" * (248 - 3 * len(escaped))]
+    refused = {
+        "y" * 250: "group has 250 bytes in a folder's name; at most 249 are possible",
+        "/" * 84: "group has 252 bytes in a folder's name; at most 249 are possible",
+        "ü" * 125: "group has 250 bytes in a folder's name; at most 249 are possible",
+        "a\0b": "group has a null character",
+        "__HIVE_DEFAULT_PARTITION__": "group is __HIVE_DEFAULT_PARTITION__",
+    }
+    stored = ["workers", *as_long_as_possible]
+    write_records(pipeline.topic, [acquired(Leader(group), 1)[0] for group in [*refused, *stored]], 0)
+    pipeline.stream.run_available()
+    assert events_in(pipeline) == sorted((group, 0) for group in stored)
+    rows = pipeline.quarantine.read([BEGIN.date()]).orderBy("offset").collect()
+    assert [row["problem"] for row in rows] == list(refused.values())
+
+
 def test_a_crash_between_publishing_and_the_checkpoint(pipeline: Pipeline, tmp_path: Path) -> None:
     """The batch comes again, with some of its files published (a), or all (b); each event is there once."""
     values = orders_history()

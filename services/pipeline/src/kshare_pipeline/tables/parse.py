@@ -32,6 +32,12 @@ TIME_LIMIT_MS = 253_402_300_800_000
 """The upper bound of times: the year 10000."""
 NUMBER_LIMIT = 2**62
 """The upper bound of offsets and sequence numbers, so that their sums do not overflow."""
+GROUP_LIMIT_BYTES = 249
+"""The longest group in a folder's name, `group=…`, which has at most 255 bytes."""
+ESCAPED = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
+"""The characters that Spark writes as three bytes in a folder's name."""
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""The name of Spark's folder for rows without a group."""
 _CORRUPT = "_corrupt_record"
 _READ_SCHEMA = StructType([*HISTORY_SCHEMA.fields, StructField(_CORRUPT, StringType())])
 _FRAME_FIELDS = ("leader", "incarnation", "sequence", "topic", "topic_id", "partition", "state_epoch", "leader_epoch")
@@ -137,10 +143,23 @@ def _frame_problem() -> Column:
         F.when(history.isNull() | history[_CORRUPT].isNotNull(), F.lit("the value is no history record in JSON")),
         F.when(version.isNull(), F.lit("version is missing")),
         *missing,
-        F.when(history["group"] == "", F.lit("group is empty")),
+        _group_problem(history["group"]),
         F.when(
             ~history["sequence"].between(0, NUMBER_LIMIT), F.concat(F.lit("sequence is "), _shown(history["sequence"]))
         ),
+    )
+
+
+def _group_problem(group: Column) -> Column:
+    """The problem of a group that cannot be the name of a folder, which would fail the batch of all groups."""
+    escaped = F.length(group) - F.length(F.regexp_replace(group, ESCAPED, ""))
+    length = F.octet_length(group) + 2 * escaped
+    limit = F.lit(f" bytes in a folder's name; at most {GROUP_LIMIT_BYTES} are possible")
+    return F.coalesce(
+        F.when(group == "", F.lit("group is empty")),
+        F.when(group == NULL_FOLDER, F.concat(F.lit("group is "), group)),
+        F.when(F.contains(group, F.lit("\0")), F.lit("group has a null character")),
+        F.when(length > GROUP_LIMIT_BYTES, F.concat(F.lit("group has "), length.cast("string"), limit)),
     )
 
 
