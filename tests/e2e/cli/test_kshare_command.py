@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -148,6 +149,30 @@ def test_max_archives_no_record_that_was_not_shown(cluster: KshareCluster) -> No
     assert [row[4] for row in rows(second.stdout)] == values[1:], "all that were left"
     assert "8 more records than --max are shown" in second.stderr and "share.delivery.count.limit" in second.stderr
     assert rows(succeed(*consume, "--timeout", "3")) == []
+
+
+def test_records_before_a_line_that_is_none_are_stored(cluster: KshareCluster) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    succeed("topics", "create", "bytes", *where)
+    produce = [KSHARE, "produce", "bytes", *where]
+    values = b"plain\n\xff\xfe bytes\r\nplain too\n"
+    done = subprocess.run(produce, input=values, capture_output=True, timeout=LIMIT_S, check=False)
+    assert (done.returncode, done.stdout) == (0, b"produced 3 records to bytes\n"), done.stderr
+    bad_lines = {
+        b'{"value": "\xff"}': "'utf-8' codec can't decode byte 0xff in position 11: invalid start byte",
+        rb'{"value": "v", "headers": [{"name": "h\ud800"}]}': r"the name of header 'h\ud800' is not UTF-8",
+        b'{"value": ' + b"[" * 100_000: "its JSON is nested too deeply",
+    }
+    for line, problem in bad_lines.items():
+        lines = b'{"value": "before"}\n' + line + b'\n{"value": "after"}\n'
+        refused = subprocess.run(
+            [*produce, "--input", "json"], input=lines, capture_output=True, timeout=LIMIT_S, check=False
+        )
+        assert refused.returncode == 2
+        assert refused.stderr.decode() == f"kshare: line 2 is not a record: {problem} (1 records are stored)\n"
+    peeked = [json.loads(line) for line in succeed("peek", "bytes", "--output", "json", *where).splitlines()]
+    assert [record.get("value") for record in peeked] == ["plain", None, "plain too", *["before"] * len(bad_lines)]
+    assert base64.b64decode(peeked[1]["value_base64"]) == b"\xff\xfe bytes"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 A record is one JSON object: topic, partition, offset, timestamp_ms, key, value and headers (a list of objects with name
 and value), for `consume` also delivery_count. Bytes that are not UTF-8 stand in base64 in the field `key_base64`,
 `value_base64`, or of a header `value_base64`. `produce` reads key, value and headers, and ignores the rest: the topic
-that records are copied to may have other partitions.
+that records are copied to may have other partitions. JSON must be UTF-8. Plain values may be any bytes.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +37,20 @@ class NewRecord(NamedTuple):
 # Reading
 
 
+def bytes_of_argument(text: str) -> bytes:
+    """The bytes of an argument of the command line, which Python decodes with surrogates where they are not UTF-8."""
+    return text.encode(errors="surrogateescape")
+
+
+def lines_of(stream: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a stream without their ends, which are those of Unix or Windows; CommandFailed."""
+    try:
+        for line in stream:
+            yield line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
+    except OSError as error:
+        raise CommandFailed(f"cannot read stdin: {error.strerror or error}", BAD_USE) from None
+
+
 def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
     """Parses NAME=VALUE entries of --header; CommandFailed."""
     found: list[Header] = []
@@ -45,20 +58,23 @@ def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise CommandFailed(f"--header must be NAME=VALUE, found {text!r}", BAD_USE)
-        found.append((name, value.encode()))
+        if not _is_unicode(name):
+            raise CommandFailed(f"the name of --header {text!r} is not UTF-8", BAD_USE)
+        found.append((name, bytes_of_argument(value)))
     return tuple(found)
 
 
-def records_of_values(values: Iterable[str], template: NewRecord, key_separator: str | None) -> Iterator[NewRecord]:
-    """A record for each text; with a separator the part before it is the record's key. CommandFailed."""
-    for text in values:
+def records_of_values(values: Iterable[bytes], template: NewRecord, key_separator: str | None) -> Iterator[NewRecord]:
+    """A record for each value; with a separator the part before it is the record's key. CommandFailed."""
+    for whole in values:
         if key_separator is None:
-            yield template._replace(value=text.encode())
+            yield template._replace(value=whole)
             continue
-        key, found, value = text.partition(key_separator)
+        key, found, value = whole.partition(bytes_of_argument(key_separator))
         if not found:
+            text = whole.decode(errors="backslashreplace")
             raise CommandFailed(f"no {key_separator!r} of --key-separator in {text!r}", BAD_USE)
-        yield template._replace(key=key.encode(), value=value.encode())
+        yield template._replace(key=key, value=value)
 
 
 def records_of_files(paths: Iterable[Path], template: NewRecord) -> Iterator[NewRecord]:
@@ -70,15 +86,18 @@ def records_of_files(paths: Iterable[Path], template: NewRecord) -> Iterator[New
             raise CommandFailed(f"--file {path}: {error.strerror or error}", BAD_USE) from None
 
 
-def records_of_json(lines: Iterable[str], template: NewRecord) -> Iterator[NewRecord]:
+def records_of_json(lines: Iterable[bytes], template: NewRecord) -> Iterator[NewRecord]:
     """A record for each line that is not blank; the template applies where a line has no such field. CommandFailed."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield _record_of(json.loads(line), template)
-        except (ValueError, binascii.Error) as problem:
+            record = _record_of(json.loads(line.decode()), template)
+        except RecursionError:
+            raise CommandFailed(f"line {number} is not a record: its JSON is nested too deeply", BAD_USE) from None
+        except ValueError as problem:
             raise CommandFailed(f"line {number} is not a record: {problem}", BAD_USE) from None
+        yield record
 
 
 def _record_of(found: object, template: NewRecord) -> NewRecord:
@@ -101,7 +120,18 @@ def _headers_of(found: object) -> Iterator[Header]:
     for header in found:
         if not isinstance(header, dict) or not isinstance(header.get("name"), str):
             raise ValueError('a header is an object such as {"name": "n", "value": "v"}')
+        if not _is_unicode(header["name"]):  # librdkafka's client crashes with such a name
+            raise ValueError(f"the name of header {header['name']!r} is not UTF-8")
         yield header["name"], _bytes_of(header, "value")
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode the text: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bytes_of(found: Mapping[str, object], field: str) -> bytes | None:

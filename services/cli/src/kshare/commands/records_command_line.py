@@ -21,7 +21,9 @@ from kshare.commands.produce import produce as run_produce
 from kshare.commands.records import (
     ANY_PARTITION,
     NewRecord,
+    bytes_of_argument,
     json_line,
+    lines_of,
     parse_headers,
     records_of_files,
     records_of_json,
@@ -75,17 +77,17 @@ def produce(
         raise CommandFailed("--key-separator needs a text, and cannot be combined with --key or --input json", BAD_USE)
     template = NewRecord(
         value=None,
-        key=None if key is None else key.encode(),
+        key=None if key is None else bytes_of_argument(key),
         headers=parse_headers(header or []),
         partition=ANY_PARTITION if partition is None else partition,
     )
-    lines = (line.rstrip("\n") for line in sys.stdin)
+    given = map(bytes_of_argument, values) if values else lines_of(sys.stdin.buffer)
     if file:
         records = records_of_files(file, template)
     elif read is InputFormat.JSON:
-        records = records_of_json(values or lines, template)
+        records = records_of_json(given, template)
     else:
-        records = records_of_values(values or lines, template, key_separator)
+        records = records_of_values(given, template, key_separator)
     count = run_produce(bootstrap, topic, records, read_properties(command_config))
     outcome: Row = {"topic": topic, "produced": count}
     show_outcome(f"produced {count} records to {topic}", outcome, as_json=wants_json(output, as_json))
