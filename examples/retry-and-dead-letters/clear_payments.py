@@ -27,9 +27,10 @@ def work(bootstrap: str, topic: str, group: str, idle_s: float) -> None:
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 last_record_s = time.monotonic()
-                payment = (message.value() or b"").decode()
+                value = message.value() or b""
+                payment = value.decode(errors="backslashreplace")  # to print it, whatever it is
                 try:
-                    clear(payment)
+                    clear(value.decode())
                 except ValueError as problem:
                     print(f"failed\t{message.delivery_count()}\t{payment}\t{problem}", flush=True)
                     consumer.acknowledge(message, AcknowledgeType.RELEASE)

@@ -10,6 +10,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 TIMEOUT_S = 30.0
 
 
+def text(value: bytes | None) -> str:
+    """Any value as text: a dead letter may have bytes that are not UTF-8, which a worker failed at."""
+    return (value or b"").decode(errors="backslashreplace")
+
+
 def read(bootstrap: str, topic: str) -> None:
     """Prints what is in the topic now, one line a letter."""
     consumer = Consumer(
@@ -33,10 +38,10 @@ def read(bootstrap: str, topic: str) -> None:
                     break
                 if error is not None:
                     raise KafkaException(error)
-                pairs = cast(list[tuple[str, bytes]], message.headers())
-                headers = {name: value.decode() for name, value in pairs}
+                pairs = cast(list[tuple[str, bytes | None]], message.headers())
+                headers = {name: text(value) for name, value in pairs}
                 source = ":".join(headers[f"__dlq.errors.{part}"] for part in ("topic", "partition", "offset"))
-                print(f"{source}\t{headers['__dlq.errors.message']}\t{(message.value() or b'').decode()}", flush=True)
+                print(f"{source}\t{headers['__dlq.errors.message']}\t{text(message.value())}", flush=True)
     finally:
         consumer.close()
 
