@@ -114,6 +114,15 @@ def test_nothing_is_put_over_data(made: Path, place: Path) -> None:
         restore(made / "backup", place, "leader")
 
 
+def test_no_store_is_left_when_one_of_them_cannot_be_placed(made: Path, place: Path) -> None:
+    place.mkdir()
+    (place / "leader-2").symlink_to("a-volume-that-is-not-mounted")
+    with pytest.raises(CommandFailed, match=r"cannot write to .*leader-2.*; nothing was restored"):
+        restore(made / "backup", place)
+    (place / "leader-2").unlink()
+    assert [line.partition(":")[0] for line in restore(made / "backup", place)] == [*STORES]
+
+
 def test_one_store_comes_back_beside_the_others_of_its_cluster(made: Path, place: Path) -> None:
     put(place, "coordinator")
     assert [line.partition(":")[0] for line in restore(made / "backup", place, "leader-2")] == ["leader-2"]

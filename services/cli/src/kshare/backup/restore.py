@@ -92,6 +92,7 @@ def _has_files(directory: Path) -> bool:
 
 def _put(backup: Path, stores: Sequence[BackedUpStore], data_dir: Path, show: Callable[[str], None]) -> None:
     draft = data_dir / f"{DRAFT}-{os.getpid()}"
+    placed: list[Path] = []
     try:
         for store in stores:
             for file in store.files:
@@ -105,9 +106,13 @@ def _put(backup: Path, stores: Sequence[BackedUpStore], data_dir: Path, show: Ca
             place = data_dir / store.directory
             place.parent.mkdir(parents=True, exist_ok=True)
             (draft / store.directory).replace(place)
-            show(f"{store.name}: {len(store.files)} files, {store.size_bytes:,} bytes")
+            placed.append(place)
         sync_directories(data_dir)
     except OSError as error:
-        raise CommandFailed(f"cannot write to {data_dir}: {error}") from None
+        for place in placed:  # nothing was there before: a part of the stores would keep the next try from them all
+            shutil.rmtree(place, ignore_errors=True)
+        raise CommandFailed(f"cannot write to {data_dir}: {error}; nothing was restored") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    for store in stores:
+        show(f"{store.name}: {len(store.files)} files, {store.size_bytes:,} bytes")
