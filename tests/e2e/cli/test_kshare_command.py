@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clients.raw_kafka import batch_with_header, produce_raw
 from support.clusters.kshare_cluster import KshareCluster
 
 KSHARE = str(Path(sys.executable).parent / "kshare")
@@ -173,6 +175,21 @@ def test_records_before_a_line_that_is_none_are_stored(cluster: KshareCluster) -
     peeked = [json.loads(line) for line in succeed("peek", "bytes", "--output", "json", *where).splitlines()]
     assert [record.get("value") for record in peeked] == ["plain", None, "plain too", *["before"] * len(bad_lines)]
     assert base64.b64decode(peeked[1]["value_base64"]) == b"\xff\xfe bytes"
+
+
+def test_a_header_whose_name_is_not_utf8_ends_no_command(cluster: KshareCluster) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    succeed("topics", "create", "named", *where)
+    with socket.create_connection(("127.0.0.1", cluster.port)) as connection:
+        assert produce_raw(connection, "named", batch_with_header(b"name \xff\xfe")) == 0
+    succeed("produce", "named", "next", *where)
+    printed = succeed("peek", "named", "--output", "json", *where)
+    assert [json.loads(line)["headers"] for line in printed.splitlines()] == [None, []]
+    refused = kshare("produce", "named", "--input", "json", *where, stdin=printed)
+    assert refused.returncode == 2 and "line 1 is not a record: headers must be a list" in refused.stderr
+    redrive = kshare("redrive", "--offsets", "named:0:0-1", *where)
+    assert redrive.returncode == 1 and "moved 1 records" in redrive.stdout
+    assert "cannot move 1 records: the name of a header is not UTF-8" in redrive.stdout
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kshare_core.delivery_history import DeliveryEvent, EventType, HistoryRecord
 from kshare_kafka_client.redrive.archived_runs import _History, _Place, without
-from kshare_kafka_client.redrive.candidates import dead_letter, headers_of_moved
+from kshare_kafka_client.redrive.candidates import UNREADABLE_HEADERS, dead_letter, headers_of_moved
 from kshare_kafka_client.redrive.ledger import SEGMENT_OFFSETS, MovedOffsets, joined, note_key, note_value, parse_note
 from kshare_kafka_client.redrive.originals import SPAN_GAP_OFFSETS, spans
 from kshare_kafka_client.redrive.pace import Pace
@@ -99,6 +99,19 @@ def message(headers: list[tuple[str, bytes | None]], key: bytes | None = None, v
         offset=lambda: 9,
         timestamp=lambda: (1, 77),
     )
+
+
+def message_with_unreadable_headers() -> Any:
+    def headers() -> Any:
+        raise SystemError("headers returned a result with an exception set")
+
+    found = message([])
+    found.headers = headers
+    return found
+
+
+def test_a_letter_whose_headers_cannot_be_read_has_that_as_its_problem() -> None:
+    assert dead_letter(message_with_unreadable_headers()).problem == UNREADABLE_HEADERS
 
 
 def context(topic: str, partition: str, offset: str, text: str = "Offset rejected by client.") -> list[Any]:

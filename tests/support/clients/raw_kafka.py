@@ -7,9 +7,11 @@ import io
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from crc32c import crc32c
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.produce.v9.response import ProduceResponse
 from kio.serial import entity_reader, entity_writer
@@ -17,6 +19,8 @@ from kio.serial import entity_reader, entity_writer
 from kshare_core.errors import ErrorCode
 
 KNOWN_WITHIN_S = 15.0
+CRC_AT = 17
+"""The checksum's place in a batch; it covers what follows it."""
 
 
 def framed(payload: bytes) -> bytes:
@@ -96,7 +100,15 @@ def record_with_key() -> bytes:
     return bytes(one_record_batch(b"key"))
 
 
-def one_record_batch(key: bytes | None = None) -> bytearray:
+def batch_with_header(name: bytes) -> bytes:
+    """A batch of one record with a header whose name may be any bytes."""
+    place = b"h" * len(name)
+    batch = one_record_batch(headers=[(place.decode(), b"x")]).replace(place, name)
+    batch[CRC_AT : CRC_AT + 4] = struct.pack(">I", crc32c(memoryview(batch)[CRC_AT + 4 :]))
+    return bytes(batch)
+
+
+def one_record_batch(key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> bytearray:
     """A batch of one record of now: retention removes older ones."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -107,5 +119,5 @@ def one_record_batch(key: bytes | None = None) -> bytearray:
         base_sequence=-1,
         batch_size=10_000,
     )
-    builder.append(0, timestamp=time.time_ns() // 1_000_000, key=key, value=b"value", headers=[])
+    builder.append(0, timestamp=time.time_ns() // 1_000_000, key=key, value=b"value", headers=list(headers))
     return bytearray(builder.build())

@@ -23,6 +23,7 @@ REASON_OF_MESSAGE = {
 """The delivery history's reasons for Kafka's texts of `__dlq.errors.message`. Other texts are their own reason."""
 REASON_GIVEN = "given"
 """The reason of offsets that the user gave."""
+UNREADABLE_HEADERS = "the name of a header is not UTF-8, which the client library cannot read"
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -55,11 +56,14 @@ class Candidate(NamedTuple):
         return Partition(self.from_topic, self.from_partition)
 
 
-def headers_of(message: Any) -> Headers:
-    """A message's headers as pairs of text and bytes."""
-    found: Any = message.headers() or []
+def headers_of(message: Any) -> tuple[Headers, str]:
+    """A message's headers as pairs of text and bytes, and why they cannot be read; empty when they can."""
+    try:
+        found: Any = message.headers() or []
+    except SystemError:  # from confluent-kafka, which decodes the names
+        return [], UNREADABLE_HEADERS
     pairs = found.items() if isinstance(found, dict) else found
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs], ""
 
 
 def bytes_of(value: str | bytes | None) -> bytes | None:
@@ -68,7 +72,7 @@ def bytes_of(value: str | bytes | None) -> bytes | None:
 
 def dead_letter(message: Any) -> Candidate:
     """The candidate of a dead letter; with a `problem` if its headers do not name the source."""
-    headers = headers_of(message)
+    headers, problem = headers_of(message)
     places = {name: index for index, (name, _) in enumerate(headers) if name.startswith(CONTEXT_PREFIX)}
     context = {
         name.removeprefix(CONTEXT_PREFIX): (headers[index][1] or b"").decode(errors="backslashreplace")
@@ -78,11 +82,6 @@ def dead_letter(message: Any) -> Candidate:
     text = context.get("message", "")
     partition, offset = _number(context.get("partition")), _number(context.get("offset"))
     topic = context.get("topic", "")
-    problem = ""
-    if not topic or partition < 0 or offset < 0:
-        problem = f"no dead letter: without the headers {CONTEXT_PREFIX}topic, partition and offset"
-    elif topic.startswith("__"):
-        problem = f"its source topic {topic} is internal"
     key, value = bytes_of(message.key()), bytes_of(message.value())
     return Candidate(
         from_topic=message.topic(),
@@ -99,8 +98,14 @@ def dead_letter(message: Any) -> Candidate:
         value=value,
         headers=own,
         has_content=bool(own) or key is not None or value is not None,
-        problem=problem,
+        problem=problem or _source_problem(topic, partition, offset),
     )
+
+
+def _source_problem(topic: str, partition: int, offset: int) -> str:
+    if not topic or partition < 0 or offset < 0:
+        return f"no dead letter: without the headers {CONTEXT_PREFIX}topic, partition and offset"
+    return f"its source topic {topic} is internal" if topic.startswith("__") else ""
 
 
 def _number(text: str | None) -> int:

@@ -86,6 +86,11 @@ def _completed(candidate: Candidate, found: Mapping[Partition, Mapping[int, Any]
     message = found[Partition(candidate.topic, candidate.partition)].get(candidate.offset)
     if message is None:
         return candidate._replace(problem=IS_GONE)
+    headers, problem = headers_of(message)
     return candidate._replace(
-        key=bytes_of(message.key()), value=bytes_of(message.value()), headers=headers_of(message), has_content=True
+        key=bytes_of(message.key()),
+        value=bytes_of(message.value()),
+        headers=headers,
+        has_content=True,
+        problem=problem,
     )

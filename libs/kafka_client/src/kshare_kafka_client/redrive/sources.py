@@ -191,6 +191,7 @@ def _records(messages: Sequence[Any], span: Span, ends: Sequence[int]) -> Iterat
 
 
 def _record(message: Any, source: SourceRange) -> Candidate:
+    headers, problem = headers_of(message)
     return Candidate(
         from_topic=source.topic,
         from_partition=source.partition,
@@ -204,6 +205,7 @@ def _record(message: Any, source: SourceRange) -> Candidate:
         time_ms=message.timestamp()[1] if source.time_ms < 0 else source.time_ms,
         key=bytes_of(message.key()),
         value=bytes_of(message.value()),
-        headers=headers_of(message),
+        headers=headers,
         has_content=True,
+        problem=problem,
     )

@@ -163,9 +163,17 @@ def json_line(message: Message) -> str:
         record["delivery_count"] = count
     record.update(_field("key", message.key()))
     record.update(_field("value", message.value()))
-    headers = message.headers() or ()
-    record["headers"] = [{"name": header[0], **_field("value", header[1])} for header in headers]
+    record["headers"] = _printed_headers(message)
     return json.dumps(record, ensure_ascii=False)
+
+
+def _printed_headers(message: Message) -> Value:
+    """Null if a name is not UTF-8: `produce` refuses such a line, instead of a copy without the headers."""
+    try:
+        headers = message.headers() or ()
+    except SystemError:  # from confluent-kafka, which decodes the names
+        return None
+    return [{"name": header[0], **_field("value", header[1])} for header in headers]
 
 
 def _field(name: str, raw: str | bytes | None) -> dict[str, Value]:
