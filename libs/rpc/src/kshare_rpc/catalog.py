@@ -67,6 +67,8 @@ class CatalogView:
     """State partitions in reassignment: the old owner no longer serves them, and the new one does not yet."""
     state_partition_owner_epochs: Mapping[int, int] = field(default_factory=dict)
     """The catalog's epoch at the newest change of each state partition's owner or move."""
+    state_partition_given_up_epochs: Mapping[int, int] = field(default_factory=dict)
+    """The epoch at which the state of a state partition was given up with its owner; absent where it never was."""
     state_partition_count: int = 0
     coordinators: Mapping[int, str] = field(default_factory=dict)
     """The addresses of the live coordinators by node id."""
@@ -242,6 +244,9 @@ def _with_nodes(view: CatalogView, answer: coordinator_pb2.WatchCatalogResponse)
         state_partition_owners={owner.state_partition: owner.node_id for owner in owners},
         state_partition_moves={owner.state_partition: owner for owner in owners if owner.is_moving},
         state_partition_owner_epochs={owner.state_partition: owner.owner_epoch for owner in owners},
+        state_partition_given_up_epochs={
+            owner.state_partition: owner.given_up_epoch for owner in owners if owner.given_up_epoch
+        },
         state_partition_count=answer.state_partition_count,
     )
 

@@ -5,9 +5,11 @@ reassignment under way. And its lease certainly lasts: a node that may have lost
 start (correctness rule 5 of the design). During a reassignment of a state partition, both its owner and its new node
 answer COORDINATOR_LOAD_IN_PROGRESS.
 
-The cluster's id and the number of state partitions are written to the store at the first use. The number decides where
-state is stored, and another cluster's catalog knows nothing of the states here. If the catalog ever has another id or
-number, this node answers COORDINATOR_NOT_AVAILABLE rather than finding no state, and removes and copies nothing.
+The cluster's id, this node's id and the number of state partitions are written to the store at the first use. The
+number decides where state is stored, another cluster's catalog knows nothing of the states here, and under another
+node's id the catalog gives them to another node. If one of them ever differs, this node answers
+COORDINATOR_NOT_AVAILABLE rather than finding no state, and removes and copies nothing. A store that an older version
+wrote has no node id. It gets one unless the catalog gives all of its state partitions to other nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from kshare_share_coordinator.machine.operations import Result
 
 
 class StoreIdentity(Protocol):
-    """The stored cluster id and number of state partitions of the store's states; raises StorageFailure."""
+    """The stored cluster id, node id and number of state partitions of the store's states; raises StorageFailure."""
 
     def cluster_id(self) -> str | None: ...
 
@@ -32,6 +34,14 @@ class StoreIdentity(Protocol):
     def state_partition_count(self) -> int | None: ...
 
     def write_state_partition_count(self, count: int) -> None: ...
+
+    def node_id(self) -> int | None: ...
+
+    def write_node_id(self, node_id: int) -> None: ...
+
+    def filled_state_partitions(self) -> list[int]:
+        """The state partitions that have rows."""
+        ...
 
 
 class Lease(Protocol):
@@ -60,6 +70,8 @@ class Ownership:
         self._identity_problem: str | None = None
         self.is_disk_refusing = False
         """Whether the newest identity problem is the disk's: it may end without any change of the catalog."""
+        self.is_anothers_store = False
+        """Whether the newest identity problem is that another node wrote the store."""
 
     @property
     def view(self) -> CatalogView:
@@ -146,14 +158,40 @@ class Ownership:
 
     def _adoption_problem(self, view: CatalogView) -> str | None:
         count = view.state_partition_count
-        self.is_disk_refusing = False
+        self.is_disk_refusing = self.is_anothers_store = False
         if count <= 0:
             return "the catalog has no state partitions yet"
         try:
-            return self._cluster_problem(view.cluster_id) or self._count_problem(count)
+            return self._cluster_problem(view.cluster_id) or self._count_problem(count) or self._node_problem(view)
         except StorageFailure as failure:
             self.is_disk_refusing = True
             return f"the store's cluster id cannot be read or written: {failure}"
+
+    def _node_problem(self, view: CatalogView) -> str | None:
+        stored = self._identity.node_id()
+        if stored == self.node_id:
+            return None
+        if stored is not None:
+            whose = f"the states here belong to share coordinator {stored}"
+        else:
+            others = {number: self._other_owner(view, number) for number in self._identity.filled_state_partitions()}
+            if not others or None in others.values():
+                self._identity.write_node_id(self.node_id)
+                return None
+            number, owner = next(iter(others.items()))
+            whose = f"the states here belong to other share coordinators, those of state partition {number} to {owner}"
+        self.is_anothers_store = True
+        return (
+            f"{whose}, but this is share coordinator {self.node_id}: nothing is served, copied or removed. Start it "
+            "with the node id of its data directory, or with another data directory"
+        )
+
+    def _other_owner(self, view: CatalogView, state_partition: int) -> int | None:
+        """The owner of a state partition that neither belongs to this node nor moves to it; None else."""
+        move = view.state_partition_moves.get(state_partition)
+        owner = view.state_partition_owners.get(state_partition)
+        is_own = owner == self.node_id or (move is not None and move.moving_to_node_id == self.node_id)
+        return None if is_own else owner
 
     def _cluster_problem(self, cluster_id: str) -> str | None:
         if not cluster_id:

@@ -54,6 +54,7 @@ from kshare_share_coordinator.state_topic import StateTopicIndex
 METADATA_FAMILY = "metadata"
 STATE_PARTITION_COUNT_KEY = b"state-partition-count"
 CLUSTER_ID_KEY = b"cluster-id"
+NODE_ID_KEY = b"node-id"
 REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT = 100
 
 _TYPE = Struct(">h")
@@ -71,6 +72,19 @@ END_OF_SHARE_PARTITIONS = b"\x80"
 def family_of(state_partition: int) -> str:
     """The family of a partition of `__share_group_state`."""
     return f"{FAMILY_PREFIX}{state_partition}"
+
+
+def filled_state_partitions(store: ChecksummedStore) -> list[int]:
+    """The state partitions that have rows in a store, or an unreadable family."""
+    numbers = [family.removeprefix(FAMILY_PREFIX) for family in store.families() if family.startswith(FAMILY_PREFIX)]
+    return sorted(int(number) for number in numbers if number.isdecimal() and _has_rows(store, family_of(int(number))))
+
+
+def _has_rows(store: ChecksummedStore, family: str) -> bool:
+    try:
+        return next(store.scan_stored(family, b""), None) is not None
+    except StorageFailure:
+        return True
 
 
 def damage_text(state_partition: int, problem: str) -> str:
@@ -227,6 +241,18 @@ class StateStore:
 
     def write_cluster_id(self, cluster_id: str) -> None:
         self._store.write([Write(METADATA_FAMILY, CLUSTER_ID_KEY, cluster_id.encode())])
+
+    def node_id(self) -> int | None:
+        """The share coordinator that this store belongs to; None in stores of older versions, and before a catalog."""
+        stored = self._store.get(METADATA_FAMILY, NODE_ID_KEY)
+        return None if stored is None else int.from_bytes(stored, "big")
+
+    def write_node_id(self, node_id: int) -> None:
+        self._store.write([Write(METADATA_FAMILY, NODE_ID_KEY, node_id.to_bytes(4, "big"))])
+
+    def filled_state_partitions(self) -> list[int]:
+        """The state partitions that have rows, or a damaged family."""
+        return filled_state_partitions(self._store)
 
     def damage(self, key: SharePartitionKey) -> str | None:
         """Why the share-partition's state partition is not served; None if it is."""

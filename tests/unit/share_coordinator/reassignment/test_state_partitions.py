@@ -427,8 +427,10 @@ def test_rows_that_are_broken_on_the_way_are_asked_for_again() -> None:
 def test_rows_that_a_crash_left_behind_are_removed_once_the_catalog_is_known() -> None:
     async def test(peers: Peers) -> None:
         rows, _ = peers.one.rows.piece(MOVED, b"", 1 << 30)
-        peers.two.rows.write_piece(MOVED, rows, None)
-        peers.two.rows.write_piece(1, rows, 0)
+        peers.give(MOVED, 2, 1)
+        for number, mark in ((MOVED, 1), (1, 0)):
+            peers.two.rows.begin_copy(number, mark)
+            peers.two.rows.write_piece(number, rows, None)
         await peers.two.restart()
         await until(lambda: not peers.two.content(MOVED))
         await asyncio.sleep(1)
@@ -443,6 +445,7 @@ def test_rows_that_a_crash_left_behind_are_removed_once_the_catalog_is_known() -
 def test_a_removal_that_the_disk_refuses_is_tried_again() -> None:
     async def test(peers: Peers) -> None:
         rows, _ = peers.one.rows.piece(MOVED, b"", 1 << 30)
+        peers.two.rows.begin_copy(MOVED, 1)
         peers.two.rows.write_piece(MOVED, rows, None)
         peers.two.disk.fail_next_writes(3)
         peers.give(MOVED, 2, 1)
@@ -465,6 +468,7 @@ class FailsOnce(DiskEvents):
 def test_a_removal_that_fails_unexpectedly_is_reported_and_tried_again() -> None:
     async def test(peers: Peers) -> None:
         rows, _ = peers.one.rows.piece(MOVED, b"", 1 << 30)
+        peers.two.rows.begin_copy(MOVED, 1)
         peers.two.rows.write_piece(MOVED, rows, None)
         peers.two.disk.events = FailsOnce()
         peers.give(MOVED, 2, 1)

@@ -1,8 +1,9 @@
 """The receiver of a reassignment: it copies one state partition to this node and completes the switch.
 
 1. If the store has the mark of this very reassignment, all rows are here; continue with 4.
-2. Wait until all earlier accepted writes to the state partition are done; clear its family.
-3. Fetch the rows from its owner, piece by piece. Each piece is written with one fsync, the last one with the mark.
+2. Fetch the rows from its owner, piece by piece. Each piece is written with one fsync, the last one with the mark.
+3. With the first piece: wait until all earlier accepted writes to the state partition are done, write the moved mark,
+   and clear the family. An owner that does not answer costs no rows here.
 4. Call CompleteStatePartitionMove in a retry loop. The task is cancelled when the view of the catalog shows the switch
    or the end of the reassignment. An answer alone decides nothing: it may be late.
 
@@ -65,6 +66,7 @@ class StatePartitionReceiver:
         self._piece_bytes = piece_bytes
         self._metrics = metrics
         self._is_begun = False
+        self._is_cleared = False
         self._after_key = b""
         self._disk_failures = 0
         self._corrupt_rows: dict[Row, str | None] = {}
@@ -101,12 +103,16 @@ class StatePartitionReceiver:
     async def _copy_more(self) -> None:
         """Runs one step of the copy; raises MoveProblem, CallFailed or StorageFailure."""
         if not self._is_begun:
-            await self._begin()
+            self._begin()
             return
         piece = await self._next_piece()
         rows = self._rows_of(piece)
         byte_count = sum(row.size for row in rows)
         self._check_checksums(rows)
+        if not self._is_cleared:
+            await self._barrier()
+            self._rows.begin_copy(self._state_partition, self._owner_epoch)
+            self._is_cleared = True
         self._rows.write_piece(self._state_partition, rows, self._owner_epoch if piece.message.is_last else None)
         self._disk_failures = 0
         self._metrics.received(byte_count)
@@ -138,21 +144,19 @@ class StatePartitionReceiver:
             log.error("copied from node %d although it is damaged: %s", self._from_node_id, problem)
         self._corrupt_rows = {}
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         problem = self._ownership.identity_problem()
         if problem:
-            raise StorageFailure(problem) if self._ownership.is_disk_refusing else MoveProblem(problem)
+            is_local = self._ownership.is_disk_refusing or self._ownership.is_anothers_store
+            raise StorageFailure(problem) if is_local else MoveProblem(problem)
         copied_epoch = self._rows.copied_epoch(self._state_partition)
-        if copied_epoch is not None and copied_epoch > self._owner_epoch:
+        newest_epoch = max(copied_epoch or 0, self._rows.moved_epoch(self._state_partition) or 0)
+        if newest_epoch > self._owner_epoch:
             raise MoveProblem(
-                f"the rows here are of owner epoch {copied_epoch} but the catalog has {self._owner_epoch}: "
+                f"the rows here are of owner epoch {newest_epoch} but the catalog has {self._owner_epoch}: "
                 "it is older than what this node has seen, so nothing here is replaced"
             )
-        if copied_epoch == self._owner_epoch:
-            self.is_copied = True
-        else:
-            await self._barrier()
-            self._rows.remove(self._state_partition)
+        self.is_copied = copied_epoch == self._owner_epoch
         self._is_begun = True
 
     async def _next_piece(self) -> _Piece:

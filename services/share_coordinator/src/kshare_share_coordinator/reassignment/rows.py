@@ -1,8 +1,12 @@
 """The rows of whole state partitions in the store: read in pieces, written in pieces, removed.
 
-A state partition that was copied here has a mark in the metadata family, written with its last rows: the owner epoch of
-the reassignment. Rows without the mark of the current reassignment are an incomplete or old copy, and are not used. The
-mark stays as long as the rows do, because it shows which views of the catalog are too old to decide about them.
+Two marks in the metadata family have the owner epoch of a reassignment:
+- The copied mark is written at the receiver with the last rows. Rows without the mark of the current reassignment are
+  an incomplete or old copy, and are not used. The mark stays as long as the rows do, because it shows which views of
+  the catalog are too old to decide about them.
+- The moved mark is written at the receiver before the first row, and at the sender before it sends one. Only rows with
+  this mark may be removed because another node owns the state partition: a wrong node id, or a catalog from a backup,
+  must not cost any state. It goes when this node owns the state partition after the reassignment.
 
 Rows are read and written in their stored form, with their checksums. So a corrupt row is copied unchanged, and affects
 one share-partition at the new node as at the old one. A family with damaged files can be neither read nor moved; to
@@ -14,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kshare_core.errors import StorageFailure
 from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import Write
 from kshare_share_coordinator.checksummed_store import ChecksummedStore, sealed, unsealed
-from kshare_share_coordinator.state_store import FAMILY_PREFIX, METADATA_FAMILY, family_of
+from kshare_share_coordinator.state_store import METADATA_FAMILY, family_of, filled_state_partitions
 
 COPIED = b"copied-state-partition/"
+MOVED = b"moved-state-partition/"
 END_OF_ROWS = b"\xff"
 """Above every row's key: a record's begins with a group id's length, at most 0x7fff, the topic index's with 0x80."""
 _STATE_PARTITION_BYTES = 4
@@ -67,8 +71,25 @@ class StatePartitionRows:
 
     def copied_epoch(self, state_partition: int) -> int | None:
         """The owner epoch of the newest reassignment whose rows are all here; None if none was copied here."""
-        stored = self._store.get(METADATA_FAMILY, _mark_key(state_partition))
+        return self._mark(COPIED, state_partition)
+
+    def moved_epoch(self, state_partition: int) -> int | None:
+        """The owner epoch of the newest reassignment from or to this node; None if this node owned it since."""
+        return self._mark(MOVED, state_partition)
+
+    def set_moved_epoch(self, state_partition: int, owner_epoch: int | None) -> None:
+        """Writes the moved mark durably, or removes it."""
+        stored = None if owner_epoch is None else owner_epoch.to_bytes(_EPOCH_BYTES, "big")
+        self._store.write([Write(METADATA_FAMILY, _mark_key(MOVED, state_partition), stored)])
+
+    def _mark(self, kind: bytes, state_partition: int) -> int | None:
+        stored = self._store.get(METADATA_FAMILY, _mark_key(kind, state_partition))
         return None if stored is None else int.from_bytes(stored, "big")
+
+    def begin_copy(self, state_partition: int, owner_epoch: int) -> None:
+        """Writes the moved mark and removes all older rows."""
+        self.set_moved_epoch(state_partition, owner_epoch)
+        self._remove_rows(state_partition)
 
     def write_piece(self, state_partition: int, rows: Sequence[Row], copied_epoch: int | None) -> None:
         """Writes one durable batch, with the mark if these are the last rows."""
@@ -76,35 +97,34 @@ class StatePartitionRows:
         writes = [Write(family, row.key, row.value) for row in rows]
         if copied_epoch is not None:
             mark = copied_epoch.to_bytes(_EPOCH_BYTES, "big")
-            key = _mark_key(state_partition)
+            key = _mark_key(COPIED, state_partition)
             writes.append(Write(METADATA_FAMILY, key, sealed(key, mark)))
         if writes:
             self._store.write_stored(writes)
 
     def remove(self, state_partition: int) -> None:
-        """Removes all rows and then the mark, so that rows left by a crash in between are found again."""
+        """Removes all rows and then the marks, so that rows left by a crash in between are found again."""
+        self._remove_rows(state_partition)
+        if self.moved_epoch(state_partition) is not None:
+            self.set_moved_epoch(state_partition, None)
+
+    def _remove_rows(self, state_partition: int) -> None:
         family = family_of(state_partition)
         if self._store.maintained is not None and self._store.damage(family) is not None:
             self._store.maintained.drop_family(family)
         else:
             self._store.delete_range(family, b"", END_OF_ROWS)
         if self.copied_epoch(state_partition) is not None:
-            self._store.write([Write(METADATA_FAMILY, _mark_key(state_partition), None)])
+            self._store.write([Write(METADATA_FAMILY, _mark_key(COPIED, state_partition), None)])
 
     def state_partitions(self) -> list[int]:
         """State partitions that have rows or a mark here, or an unreadable family."""
-        numbers = [family.removeprefix(FAMILY_PREFIX) for family in self._store.families()]
-        found = dict.fromkeys(int(number) for number in numbers if number.isdecimal() and self._has_rows(int(number)))
-        for key, _ in self._store.scan(METADATA_FAMILY, COPIED, COPIED + END_OF_ROWS * (_STATE_PARTITION_BYTES + 1)):
-            found[int.from_bytes(key[len(COPIED) :], "big")] = None
+        found = dict.fromkeys(filled_state_partitions(self._store))
+        for kind in (COPIED, MOVED):
+            for key, _ in self._store.scan(METADATA_FAMILY, kind, kind + END_OF_ROWS * (_STATE_PARTITION_BYTES + 1)):
+                found[int.from_bytes(key[len(kind) :], "big")] = None
         return sorted(found)
 
-    def _has_rows(self, state_partition: int) -> bool:
-        try:
-            return next(self._store.scan_stored(family_of(state_partition), b""), None) is not None
-        except StorageFailure:
-            return True
 
-
-def _mark_key(state_partition: int) -> bytes:
-    return COPIED + state_partition.to_bytes(_STATE_PARTITION_BYTES, "big")
+def _mark_key(kind: bytes, state_partition: int) -> bytes:
+    return kind + state_partition.to_bytes(_STATE_PARTITION_BYTES, "big")

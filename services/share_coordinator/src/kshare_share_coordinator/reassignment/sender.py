@@ -4,6 +4,8 @@ It sends only if this node's own view of the catalog has the reassignment with e
 names. From that view on, no writes are accepted for the state partition (`Ownership`). Writes accepted before are
 decided and written first: that is the barrier. Views only go forward, so the sent rows are final until the
 reassignment is cancelled, which has an epoch of its own.
+
+Before it sends a row it writes the moved mark, without which the rows are never removed here.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Piece(NamedTuple):
 
 
 class StatePartitionSender:
-    """The sender; see the module's text. `barrier` is the runner's."""
+    """The sender; see the module's text. `barrier` is the runner's.
+
+    `begin_serving` removes stale rows, and returns why it cannot.
+    """
 
     def __init__(
         self,
@@ -40,7 +45,9 @@ class StatePartitionSender:
         rows: StatePartitionRows,
         barrier: Callable[[], asyncio.Future[None]],
         metrics: MoveMetrics,
+        begin_serving: Callable[[int], str | None] = lambda state_partition: None,
     ) -> None:
+        self._begin_serving = begin_serving
         self._ownership = ownership
         self._rows = rows
         self._barrier = barrier
@@ -54,7 +61,12 @@ class StatePartitionSender:
             refusal = self._refusal(state_partition, owner_epoch)
         if refusal is not None:
             return Piece([], False, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, refusal)
+        problem = self._begin_serving(state_partition)
+        if problem is not None:
+            return Piece([], False, ErrorCode.KAFKA_STORAGE_ERROR, problem)
         try:
+            if self._rows.moved_epoch(state_partition) != owner_epoch:
+                self._rows.set_moved_epoch(state_partition, owner_epoch)
             limit = max(1, min(max_bytes, PIECE_BYTES_LIMIT))
             rows, is_last = self._rows.piece(state_partition, after_key, limit)
         except StorageFailure as failure:

@@ -3,9 +3,12 @@
 - A reassignment to this node starts a receiver; its switch or cancellation ends the receiver.
 - The machine drops the states of all state partitions that this node gains or loses: other nodes may have written
   since, or will.
-- Rows of state partitions that another node owns, without a reassignment to this node, are removed: after a switch,
-  after a cancelled reassignment, and at the start if a crash left some. A catalog that is older than the copy here
-  removes nothing, nor does one of another cluster, nor one that names no owner.
+- Rows with the moved mark (see `rows`) of state partitions that another node owns, without a reassignment to this node,
+  are removed: after a switch, after a cancelled reassignment, and at the start if a crash left some. A catalog that is
+  older than the marks removes nothing, nor does one of another cluster, nor one that names no owner. Rows without the
+  mark are kept, and logged: those of finished reassignments of older versions, or those of another node's disk.
+- Rows here are stale if an owner of the state partition was given up after they moved; this node then begins without
+  state. They are removed before it serves or sends the state partition (`begin_serving`).
 """
 
 from __future__ import annotations
@@ -64,6 +67,12 @@ class StatePartitionReassignments:
         """Receivers by state partition and owner epoch."""
         self._removal: asyncio.Task[None] | None = None
         self._removal_is_due = False
+        self._unchecked: dict[int, None] = {}
+        """Owned state partitions whose rows may be stale."""
+        self._begun_anew: dict[int, None] = {}
+        """Of these, those that other nodes owned until they were given up."""
+        self._kept: dict[int, None] = {}
+        """Logged state partitions of other nodes whose rows are kept."""
         self._ended: dict[asyncio.Task[None], None] = {}
         self._seen_at: dict[tuple[str, int, int], float] = {}
 
@@ -73,6 +82,7 @@ class StatePartitionReassignments:
         if old.version and owners == (old.cluster_id, old.state_partition_owner_epochs):
             return
         self._forget_changed(old, new)
+        self._note_gained(old, new)
         self._measure(old, new)
         moves = {
             (move.state_partition, move.owner_epoch): move
@@ -129,6 +139,44 @@ class StatePartitionReassignments:
         }
         self._forget(lambda key: self._ownership.state_partition_of(key) in changed)
 
+    # What this node owns
+
+    @property
+    def has_unchecked(self) -> bool:
+        """Whether `begin_serving` has to be called."""
+        return bool(self._unchecked)
+
+    def begin_serving(self, state_partition: int) -> str | None:
+        """Removes stale rows of an owned state partition; why that is impossible, None once it is done."""
+        if state_partition not in self._unchecked:
+            return None
+        try:
+            moved_epoch = self._rows.moved_epoch(state_partition)
+            given_up_epoch = self._ownership.view.state_partition_given_up_epochs.get(state_partition, 0)
+            if state_partition in self._begun_anew or (moved_epoch is not None and moved_epoch < given_up_epoch):
+                self._rows.remove(state_partition)
+                self._forget(lambda key: self._ownership.state_partition_of(key) == state_partition)
+                log.warning("state partition %d was given up and begins without state here", state_partition)
+        except StorageFailure as failure:
+            return f"old rows of state partition {state_partition} cannot be removed: {failure}"
+        del self._unchecked[state_partition]
+        self._begun_anew.pop(state_partition, None)
+        return None
+
+    def _note_gained(self, old: CatalogView, new: CatalogView) -> None:
+        node_id = self._ownership.node_id
+        for number, owner in new.state_partition_owners.items():
+            if owner != node_id:
+                self._unchecked.pop(number, None)
+                self._begun_anew.pop(number, None)
+                continue
+            if old.state_partition_owners.get(number) == node_id:
+                continue
+            self._unchecked[number] = None
+            given_up = (view.state_partition_given_up_epochs.get(number, 0) for view in (new, old))
+            if number in old.state_partition_owners and next(given_up) > next(given_up):
+                self._begun_anew[number] = None
+
     # Metrics
 
     def _measure(self, old: CatalogView, new: CatalogView) -> None:
@@ -165,8 +213,10 @@ class StatePartitionReassignments:
 
     async def _remove_all_foreign(self) -> bool:
         try:
+            done = [self._settle_owned(number) for number in list(self._unchecked)]
             found = self._rows.state_partitions()
-            done = [await self._remove(number) for number in found if self._is_foreign(number)]
+            done += [self._settle_owned(number) for number in found if self._is_settled_here(number)]
+            done += [await self._remove(number) for number in found if self._is_foreign(number)]
         except Exception as failure:
             if not isinstance(failure, StorageFailure):
                 report_contained_bug(
@@ -175,6 +225,26 @@ class StatePartitionReassignments:
             log.warning("the search for rows of other nodes' state partitions failed, retrying later: %s", failure)
             return False
         return all(done)
+
+    def _settle_owned(self, state_partition: int) -> bool:
+        """Removes stale rows, then the mark of a reassignment that is over; False if the disk failed."""
+        problem = self.begin_serving(state_partition)
+        if problem is not None:
+            log.warning("%s; retrying later", problem)
+            return False
+        moved_epoch = self._rows.moved_epoch(state_partition)
+        if (
+            moved_epoch is not None
+            and self._is_settled_here(state_partition)
+            and moved_epoch < self._ownership.view.state_partition_owner_epochs[state_partition]
+        ):
+            self._rows.set_moved_epoch(state_partition, None)
+        return True
+
+    def _is_settled_here(self, state_partition: int) -> bool:
+        view = self._ownership.view
+        is_owned = view.state_partition_owners.get(state_partition) == self._ownership.node_id
+        return is_owned and state_partition not in view.state_partition_moves
 
     async def _remove(self, state_partition: int) -> bool:
         """Removes the rows; False if the disk failed."""
@@ -190,7 +260,7 @@ class StatePartitionReassignments:
         return True
 
     def _is_foreign(self, state_partition: int) -> bool:
-        """Whether another node certainly owns the state partition, and it does not move here."""
+        """Whether the rows moved, another node certainly owns the state partition, and it does not move here."""
         view, node_id = self._ownership.view, self._ownership.node_id
         if not view.cluster_id or self._ownership.identity_problem():
             return False
@@ -198,8 +268,22 @@ class StatePartitionReassignments:
         move = view.state_partition_moves.get(state_partition)
         if owner is None or owner == node_id or (move is not None and move.moving_to_node_id == node_id):
             return False
-        copied_epoch = self._rows.copied_epoch(state_partition)
-        return copied_epoch is None or copied_epoch < view.state_partition_owner_epochs[state_partition]
+        moved_epoch = self._rows.moved_epoch(state_partition)
+        if moved_epoch is None:
+            self._log_kept(state_partition, owner)
+            return False
+        newest_epoch = max(moved_epoch, self._rows.copied_epoch(state_partition) or 0)
+        return newest_epoch < view.state_partition_owner_epochs[state_partition]
+
+    def _log_kept(self, state_partition: int, owner: int) -> None:
+        if state_partition not in self._kept:
+            self._kept[state_partition] = None
+            log.warning(
+                "this node has rows of state partition %d, which belongs to node %d, without a mark that they moved: "
+                "they are kept, and not served",
+                state_partition,
+                owner,
+            )
 
 
 def _moves_from(view: CatalogView, node_id: int) -> dict[tuple[int, int], Move]:

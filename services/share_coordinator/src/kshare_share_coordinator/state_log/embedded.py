@@ -135,11 +135,19 @@ class EmbeddedStates:
     # StateEngine
 
     def key_refusal(self, key: SharePartitionKey) -> Result | None:
+        if self._moves.has_unchecked:
+            problem = self._moves.begin_serving(self._state_partition_of(key))
+            if problem is not None:
+                return _refusal(problem)
         return _refusal(self._state_store.damage(key)) if self.store.has_damage else None
 
     def handlers(self) -> Sequence[object]:
         sender = StatePartitionSender(
-            ownership=self.ownership, rows=self._rows, barrier=self._runner.barrier, metrics=self._move_metrics
+            ownership=self.ownership,
+            rows=self._rows,
+            barrier=self._runner.barrier,
+            metrics=self._move_metrics,
+            begin_serving=self._moves.begin_serving,
         )
         return [TransferStatePartitionHandler(sender), BackupService(self.store), self.state_topic]
 

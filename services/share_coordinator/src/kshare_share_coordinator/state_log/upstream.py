@@ -234,7 +234,10 @@ class UpstreamStates:
 
 
 class IdentityInMemory:
-    """The cluster id and the number of state partitions of the first catalog that this node has seen."""
+    """The cluster id and the number of state partitions of the first catalog that this node has seen.
+
+    States in the existing cluster belong to no node, so a node id is not kept.
+    """
 
     def __init__(self) -> None:
         self._cluster_id: str | None = None
@@ -251,6 +254,15 @@ class IdentityInMemory:
 
     def write_state_partition_count(self, count: int) -> None:
         self._count = count
+
+    def node_id(self) -> int | None:
+        return None
+
+    def write_node_id(self, node_id: int) -> None:
+        """Nothing is on a disk of this node."""
+
+    def filled_state_partitions(self) -> list[int]:
+        return []
 
 
 def _not_owned(state_partition: int) -> Result:
