@@ -66,12 +66,13 @@ def open_logs(
     report: Callable[[str], None] = lambda text: None,
     tails: TailCache | None = None,
     aside: Aside | None = None,
+    node_id: int = NODE_ID,
 ) -> PartitionLogs:
-    """The logs of node 1 after a first view with `topics`, by default one topic of two partitions."""
+    """The logs of a node after a first view with `topics`, by default one topic of two partitions."""
     logs = PartitionLogs(
         store=store,
         clock=clock or StillClock(),
-        node_id=NODE_ID,
+        node_id=node_id,
         configs=BROKER,
         has_lease=has_lease,
         report=report,

@@ -372,6 +372,38 @@ def test_a_catalog_of_another_cluster_opens_and_removes_nothing() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("is_older_store", [False, True])
+def test_the_directory_of_another_leader_opens_and_removes_nothing(is_older_store: bool) -> None:
+    async def test() -> None:
+        disk = store()
+        others, seen = topic(leaders=(2, 2)), (topic(leaders=(2, 2), leader_epoch=4), topic(OTHER))
+        await fill(open_logs(disk, others, node_id=2), TOPIC)
+        if is_older_store:
+            disk.write([Write(keys.META, b"node.id", None)])
+        logs = open_logs(disk, *seen)
+        (problem,) = logs.problems()
+        assert "belong to " in problem and "2" in problem and "but this is leader 1; nothing is served" in problem
+        assert logs.is_foreign and partition_keys(disk) == {TOPIC} and logs.find(TopicPartition(OTHER, 0)) is None
+        log = open_logs(disk, others, node_id=2).find(KEY)
+        assert log is not None and log.high_watermark == 1
+
+    run(test())
+
+
+def test_a_store_of_an_older_version_takes_the_id_of_a_leader_that_leads_one_of_its_partitions() -> None:
+    async def test() -> None:
+        disk = store()
+        await fill(open_logs(disk), TOPIC)
+        disk.write([Write(keys.META, b"node.id", None)])
+        assert open_logs(disk, topic(leaders=(1, 2))).problems() == []
+        logs = open_logs(disk, topic(), node_id=2)
+        assert "belong to leader 1, but this is leader 2" in logs.problems()[0]
+        logs.on_view(view_of(topic()), view_of(version=2))
+        assert partition_keys(disk) == {TOPIC}, "a topic that is gone is not this node's to remove"
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     "lie",
     [

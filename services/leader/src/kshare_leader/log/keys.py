@@ -18,6 +18,7 @@ whole topic is one range of keys in each family.
 | unfinished_dead_letters | group          | empty: the share-partition may have Archiving records |
 | leader_epochs | leader epoch, 8 bytes    | the offset of the first batch that it wrote, 8 bytes |
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
+| meta       | "node.id", no partition     | the id of the leader whose records lie here, as decimal digits |
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ PARTITION_FAMILIES = (
 )
 
 CLUSTER_ID_KEY = b"cluster.id"
+NODE_ID_KEY = b"node.id"
 
 PARTITION_PREFIX_BYTES = TOPIC_ID_LENGTH + 4
 """The length of `partition_prefix`."""

@@ -51,6 +51,7 @@ from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_ERR
 from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
+from kshare_leader.log.store_identity import StoreIdentity
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
 from kshare_leader.metrics import LeaderMetrics
@@ -146,8 +147,8 @@ class PartitionLogs:
         self._unreadable: dict[TopicPartition, TopicSettings] = {}
         """Those of the offline partitions whose logs the store could not read."""
         self._topics_to_remove: dict[bytes, str] = {}
-        self._cluster_id: str | None = None
-        self._foreign_cluster: str | None = None
+        self._identity = StoreIdentity(store, node_id)
+        self._identity_problem: str | None = None
         self._write_failure: str | None = None
         self._queue: list[_QueuedAppend | _QueuedEnd] = []
         self._turn: asyncio.Handle | None = None
@@ -210,8 +211,8 @@ class PartitionLogs:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the stored records belong to another cluster than the catalog, or their cluster cannot be read."""
-        return self._foreign_cluster is not None
+        """Whether the stored records belong to another cluster or leader, or that cannot be read."""
+        return self._identity_problem is not None
 
     def end_offset(self, key: TopicPartition) -> int:
         """The end offset of a log that is led here; -1 for other partitions."""
@@ -429,10 +430,10 @@ class PartitionLogs:
         """Brings the logs in line with a new view of the catalog."""
         self.settle()
         self._view = new
-        was_foreign = self._foreign_cluster is not None
-        self._foreign_cluster = self._foreign_cluster_problem(new.cluster_id)
-        if self._foreign_cluster is not None:
-            self._report(self._foreign_cluster)
+        was_foreign = self._identity_problem is not None
+        self._identity_problem = self._identity.problem(new)
+        if self._identity_problem is not None:
+            self._report(self._identity_problem)
             self._close_all()
             return
         if old.version == 0 and new.cluster_id:
@@ -458,7 +459,7 @@ class PartitionLogs:
     def refresh_settings(self) -> None:
         """Applies changed broker configs, which are the defaults of topic configs."""
         self.settle()
-        if self._foreign_cluster is None:
+        if self._identity_problem is None:
             for topic in self._view.topics_by_id.values():
                 self._follow_topic(topic)
             self._open_some()
@@ -468,9 +469,9 @@ class PartitionLogs:
 
         A disk may fail a read once, and the catalog that would bring the next attempt may stay the same for days.
         """
-        if self._foreign_cluster is not None:
-            self._foreign_cluster = self._foreign_cluster_problem(self._view.cluster_id)
-            if self._foreign_cluster is not None:
+        if self._identity_problem is not None:
+            self._identity_problem = self._identity.problem(self._view)
+            if self._identity_problem is not None:
                 return
             self._find_left_behind(self._view)
             for topic in self._view.topics_by_id.values():
@@ -500,8 +501,8 @@ class PartitionLogs:
     def problems(self) -> list[str]:
         """The current storage problems, one sentence each."""
         found = [f"appends failed: {self._write_failure}"] if self._write_failure else []
-        if self._foreign_cluster is not None:
-            found.append(self._foreign_cluster)
+        if self._identity_problem is not None:
+            found.append(self._identity_problem)
         found.extend(self._offline.values())
         for topic_id, why in self._topics_to_remove.items():
             found.append(f"the records of topic {topic_id_text(topic_id)} are not removed: {why}")
@@ -612,27 +613,6 @@ class PartitionLogs:
     def highest_leader_epoch(self) -> int:
         """The highest leader epoch of any stored batch; 0 where nothing is stored. StorageFailure."""
         return max([keys.number_of(key) for key, _ in self._store.scan(keys.LEADER_EPOCHS, b"")], default=0)
-
-    def _foreign_cluster_problem(self, cluster_id: str) -> str | None:
-        """The problem text where the stored records are of another cluster than the catalog; an empty store joins the
-        cluster.
-        """
-        if not cluster_id or cluster_id == self._cluster_id:
-            return None
-        try:
-            stored = self._store.get(keys.META, keys.CLUSTER_ID_KEY)
-            if stored is None:
-                stored = cluster_id.encode()
-                self._store.write([Write(keys.META, keys.CLUSTER_ID_KEY, stored)])
-        except StorageFailure as failure:
-            return f"cannot read from the disk to which cluster its records belong: {failure}"
-        if stored != cluster_id.encode():
-            return (
-                f"the records on this disk belong to cluster {stored.decode(errors='replace')!r}, but the "
-                f"coordinator belongs to cluster {cluster_id!r}; nothing is served"
-            )
-        self._cluster_id = cluster_id
-        return None
 
     # removing
 

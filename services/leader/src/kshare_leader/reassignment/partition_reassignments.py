@@ -38,7 +38,7 @@ _MoveKey = tuple[TopicPartition, int]
 
 
 class PartitionReassignments:
-    """The reassignments of a node. `is_foreign` says whether the store belongs to another cluster than the catalog."""
+    """The reassignments of a node. `is_foreign` says whether the store is another cluster's or another leader's."""
 
     def __init__(
         self,
