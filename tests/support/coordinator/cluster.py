@@ -38,13 +38,17 @@ class LoopClock:
 
 
 class FakeShareCoordinator:
-    """Keeps state epochs and start offsets; `refusals` are answered first, one for each Initialize or Delete call."""
+    """Keeps state epochs and start offsets; refusals are answered first, one for each call.
+
+    `refusals` are those of Initialize and Delete, `summary_refusals` those of ReadShareGroupStateSummary.
+    """
 
     def __init__(self) -> None:
         self.state: dict[Key, tuple[int, int]] = {}
         self.initialized: list[tuple[float, share_pb.InitializeShareGroupStateRequest]] = []
         self.deleted: list[share_pb.DeleteShareGroupStateRequest] = []
         self.refusals: list[ErrorCode] = []
+        self.summary_refusals: list[ErrorCode] = []
         self.delay_ms = 0
 
     def service(self) -> Service:
@@ -93,10 +97,16 @@ class FakeShareCoordinator:
         self, request: share_pb.ReadShareGroupStateSummaryRequest, payload: memoryview
     ) -> share_pb.ReadShareGroupStateSummaryResponse:
         answer = share_pb.ReadShareGroupStateSummaryResponse()
+        code = self.summary_refusals.pop(0) if self.summary_refusals else ErrorCode.NONE
         for entry in request.partitions:
-            state_epoch, start_offset = self.state[request.group_id, entry.topic_id, entry.partition]
+            key = (request.group_id, entry.topic_id, entry.partition)
+            state_epoch, start_offset = self.state.get(key, (0, -1))
             answer.results.add(
-                topic_id=entry.topic_id, partition=entry.partition, state_epoch=state_epoch, start_offset=start_offset
+                topic_id=entry.topic_id,
+                partition=entry.partition,
+                state_epoch=state_epoch,
+                start_offset=start_offset,
+                error_code=code,
             )
         return answer
 

@@ -5,6 +5,7 @@ The machine decides, and this shell carries out its effects:
   starts, every node gets a fresh lease and every member a full session timeout, as no heartbeat could arrive before.
 - WatchCatalog calls that wait are woken after a change.
 - `group_state` does the work that groups have pending at share coordinators and leaders.
+- `lost_state` looks for share-partitions that have no state after a start of their share coordinator.
 - A target assignment that has to wait for its interval is a deadline, too.
 - `transaction_markers` sends the outcomes of transactions to leaders.
 
@@ -40,6 +41,7 @@ from kshare_coordinator.handlers.share_group_offsets import ShareGroupOffsetHand
 from kshare_coordinator.handlers.state_partitions import StatePartitionHandlers
 from kshare_coordinator.handlers.topic_look_up import nothing_to_look_up
 from kshare_coordinator.handlers.transactions import TransactionHandlers
+from kshare_coordinator.lost_state import LostStateSearch
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog.cluster_health import problems_of
 from kshare_coordinator.machine.catalog.engine import Engine
@@ -118,6 +120,7 @@ class CoordinatorNode:
         self._owners: TransactionOwners | None = None
         self._consumer_timers: ConsumerGroupTimers | None = None
         self._share_group_offsets: ShareGroupOffsetHandlers | None = None
+        self._lost_state: LostStateSearch | None = None
         self._mirror: TopicMirror | None = None
         """The mirror of the existing cluster's topics; None with the embedded engine."""
         self._server: Server | None = None
@@ -171,7 +174,7 @@ class CoordinatorNode:
             await self._serve(core)
             await core.start(self._member(incarnation, self._advertised_address()))
             self._start(self._expiry(core).run())
-            self._start_mirror()
+            self._start_background_work()
             return
         await core.start(self._member(incarnation, self._settings.coordinator_address))
         await core.submit(self._start_command())
@@ -185,9 +188,11 @@ class CoordinatorNode:
         await self._serve(core)
         member = self._member(incarnation, self._advertised_address())
         core.members_changed([member], core.owners)
-        self._start_mirror()
+        self._start_background_work()
 
-    def _start_mirror(self) -> None:
+    def _start_background_work(self) -> None:
+        if self._lost_state is not None:
+            self._lost_state.start()
         if self._mirror is not None:
             self._start(self._mirror.run())
 
@@ -225,6 +230,10 @@ class CoordinatorNode:
         )
         self._consumer_timers = ConsumerGroupTimers(core, self._consumer_groups, self._sessions.set)
         self._mirror = self._new_mirror(core)
+        if Engine.of(configs).data_is_local:  # the topic of an existing cluster is not restored from a backup
+            self._lost_state = LostStateSearch(
+                network=self._network, state=lambda: core.state, begin_anew=lambda command: core.submit(command)
+            )
         return core
 
     def _new_mirror(self, core: Core) -> TopicMirror | None:
@@ -321,7 +330,7 @@ class CoordinatorNode:
         assert self._keeper is not None
         self._core.wake_watchers()
         if nodes:
-            self._keeper.nodes_changed()
+            self._nodes_changed()
         if _reconciled_with(self._core.state) != self._reconciled_with and not self._is_reconciling:
             self._is_reconciling = True
             self._start(self._reconcile_all())
@@ -343,9 +352,12 @@ class CoordinatorNode:
         assert self._owners is not None
         self._owners.groups_gained()
         state = core.state
+        share_group_ids = [group_id for group_id in state.share_groups if partition_of_group(group_id) == partition]
+        if self._lost_state is not None:
+            self._lost_state.groups_gained(share_group_ids)
         self._resume_groups(
             state,
-            [group_id for group_id in state.share_groups if partition_of_group(group_id) == partition],
+            share_group_ids,
             [group_id for group_id in state.consumer_groups if partition_of_group(group_id) == partition],
         )
         self._start(self._resume_partition(partition))
@@ -433,7 +445,8 @@ class CoordinatorNode:
             self._classic.begin_stop()
         if self._server is not None:
             await self._server.stop(grace_ms)
-        for part in (self._keeper, self._markers, self._consumer_timers, self._classic, self._mending):
+        parts = (self._lost_state, self._keeper, self._markers, self._consumer_timers, self._classic, self._mending)
+        for part in parts:
             if part is not None:
                 await part.stop()
         for caller in (self._share_group_offsets, self._owners, self._mirror):
@@ -485,7 +498,13 @@ class CoordinatorNode:
         self._core.wake_watchers()
         self._markers.catalog_changed()
         if nodes:
-            self._keeper.nodes_changed()
+            self._nodes_changed()
+
+    def _nodes_changed(self) -> None:
+        assert self._keeper is not None
+        self._keeper.nodes_changed()
+        if self._lost_state is not None:
+            self._lost_state.nodes_changed()
 
     def _leases_expired(self, keys: list[tuple[NodeId, str]]) -> None:
         for key in keys:

@@ -13,6 +13,7 @@ from kshare_coordinator.machine.groups.classic.timers import ClassicGroupEffect,
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode
+from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import security_pb2 as security_pb
 
@@ -237,6 +238,15 @@ class CompleteGroupState(GroupCommand[None]):
     group_id: str
     initialized: tuple[Initialized, ...] = ()
     deleted: tuple[tuple[bytes, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginStateAnew(GroupCommand[int]):
+    """Initialized share-partitions of a group without state, and the group's state epoch before they were looked up."""
+
+    group_id: str
+    state_epoch: int
+    lost: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

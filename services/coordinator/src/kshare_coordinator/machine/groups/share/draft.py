@@ -36,6 +36,7 @@ from kshare_coordinator.machine.groups.share.group import (
 )
 from kshare_coordinator.machine.groups.share.partitions import SharePartitions
 from kshare_coordinator.machine.records import Record
+from kshare_core.identifiers import TopicPartition
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 
 TopicLookup = Callable[[str], tuple[bytes, int] | None]
@@ -119,6 +120,21 @@ class ShareGroupDraft:
             self._state_epoch_base += 1
             self._partitions.begin_anew(lost, self._state_epoch)
         self._partitions.metadata = replace(self._partitions.metadata, given_up_epoch=given_up.newest)
+
+    def begin_lost_anew(self, lost: Iterable[TopicPartition], state_epoch: int) -> int:
+        """Share-partitions that have no state start again at the first record; returns their number.
+
+        0 if the group's state epoch is another one by now: their state may have been initialized since.
+        """
+        if state_epoch != self._state_epoch:
+            return 0
+        found: dict[bytes, list[int]] = {}
+        for topic_id, partition in lost:
+            topic = self._partitions.metadata.initialized.get(topic_id)
+            if topic is not None and partition in topic.partitions:
+                found.setdefault(topic_id, []).append(partition)
+        self._partitions.begin_anew(found, self._state_epoch)
+        return sum(map(len, found.values()))
 
     def delete_offsets(self, topic_ids: Iterable[bytes]) -> None:
         """An administrator wants the state of these topics deleted; the group epoch stays."""
