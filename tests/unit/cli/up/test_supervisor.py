@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -201,3 +203,93 @@ def test_a_full_log_is_turned_over(tmp_path: Path) -> None:
     log.close()
     assert (tmp_path / "role.log").read_text() == "third\n"
     assert (tmp_path / "role.log.1").read_text() == "first\nsecond\n"
+
+
+def test_a_log_whose_directory_was_removed_gets_a_new_one_when_it_is_turned_over(tmp_path: Path) -> None:
+    log = RotatingLog(_log_path(tmp_path), max_bytes=10)
+    log.write("more than ten bytes")
+    shutil.rmtree(tmp_path / "logs")
+    for word in ("first", "second"):
+        log.write(word)
+    log.close()
+    assert _log_path(tmp_path).read_text() == "first\nsecond\n"
+
+
+def test_a_full_log_that_cannot_be_renamed_goes_on_and_is_turned_over_later(tmp_path: Path) -> None:
+    path = _log_path(tmp_path)
+    log = RotatingLog(path, max_bytes=10)
+    log.write("more than ten bytes")
+    obstacle = path.with_name("role.log.1")
+    obstacle.mkdir()
+    log.write("later")
+    obstacle.rmdir()
+    log.write("last")
+    log.close()
+    assert obstacle.read_text() == "more than ten bytes\nlater\n"
+    assert path.read_text() == "last\n"
+
+
+def test_a_full_log_goes_on_while_no_file_can_be_opened(tmp_path: Path) -> None:
+    path = _log_path(tmp_path)
+    log = RotatingLog(path, max_bytes=10)
+    log.write("more than ten bytes")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        log.write("later")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    log.write("last")
+    log.close()
+    assert path.with_name("role.log.1").read_text() == "more than ten bytes\nlater\n"
+    assert path.read_text() == "last\n"
+
+
+def _log_path(tmp_path: Path) -> Path:
+    directory = tmp_path / "logs"
+    directory.mkdir(exist_ok=True)
+    return directory / "role.log"
+
+
+def test_a_role_goes_on_when_its_log_cannot_be_turned_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        lines = Lines()
+        program = "import sys\nfor number in sys.stdin: print(number, flush=True)"
+        program = "import time\nwhile True: print('x' * 100, flush=True); time.sleep(0.01)"
+        plan = ProcessPlan(name="role", command=[sys.executable, "-c", program])
+        log = RotatingLog(_log_path(tmp_path), max_bytes=1000)
+        process = SupervisedProcess(plan, write_line=lines.write, log=log)
+        process.start()
+        await lines.until(lambda: len(lines.of("role")) == 1)
+        shutil.rmtree(tmp_path / "logs")
+        (tmp_path / "logs").write_text("a file")
+        await lines.until(lambda: len(lines.of("role")) >= 30)
+        await process.stop()
+        assert process.restarts == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_process_whose_supervision_failed_is_stopped_without_an_error(tmp_path: Path) -> None:
+    """Otherwise the processes that are stopped after it would get no signal."""
+
+    async def scenario() -> None:
+        lines = Lines()
+
+        def write_line(name: str, text: str) -> None:
+            lines.write(name, text)
+            if text == "up":
+                raise ValueError("the line cannot be written")
+
+        plan = ProcessPlan(name="role", command=[sys.executable, "-c", SLEEPER])
+        process = SupervisedProcess(plan, write_line=write_line, log=RotatingLog(tmp_path / "role.log"))
+        process.start()
+        await lines.until(lambda: lines.of("role") == ["up"])
+        pid = process.pid
+        assert pid is not None
+        await process.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert lines.of("supervisor")[-1].startswith("role was no longer supervised: ValueError")
+
+    asyncio.run(scenario())

@@ -97,13 +97,21 @@ class SupervisedProcess:
             task.cancel()
         else:
             self._signal(signal.SIGTERM)
-        done, _ = await asyncio.wait([task], timeout=STOP_GRACE_S)
+        ended = asyncio.ensure_future(self._wait_for_end(task))
+        done, _ = await asyncio.wait([ended], timeout=STOP_GRACE_S)
         if not done:
             self._write_line("supervisor", f"{self.name} did not stop within {STOP_GRACE_S:g} s; killing it")
             self._signal(signal.SIGKILL)
-            await asyncio.wait([task])
-        with suppress(asyncio.CancelledError):
-            task.result()
+        if (error := await ended) is not None:
+            self._write_line("supervisor", f"{self.name} was no longer supervised: {error!r}")
+
+    async def _wait_for_end(self, task: asyncio.Task[None]) -> BaseException | None:
+        """Waits for the task and its process; returns the error of a failed task, whose process may outlive it."""
+        await asyncio.wait([task])
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._process is not None:
+            await self._process.communicate()  # read, so that the process does not block on its output
+        return error
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid is not None:
@@ -174,11 +182,18 @@ class RotatingLog:
         """Appends a line; errors of the disk are ignored, so that a full disk loses lines but stops no process."""
         with suppress(OSError):
             if self._file.tell() >= self._max_bytes:
-                self._file.close()
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
-                self._file = self._path.open("a", encoding="utf-8")
+                with suppress(OSError):
+                    self._rotate()
             self._file.write(line + "\n")
             self._file.flush()
+
+    def _rotate(self) -> None:
+        """Begins a new file; if it cannot be opened, the full one is kept, and the next line tries again."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # removed, or renamed by an earlier attempt
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+        full, self._file = self._file, self._path.open("a", encoding="utf-8")
+        full.close()
 
     def close(self) -> None:
         with suppress(OSError):
