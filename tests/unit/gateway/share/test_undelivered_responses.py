@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
-from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
+from kshare_gateway.connections import request_memory
+from support.gateway.harness import MEMBER, OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
 from support.gateway.scripted_leader import (
+    BATCH_SIZE,
     FakeLeader,
     acknowledged,
     delivered,
@@ -21,9 +23,11 @@ from support.gateway.scripted_leader import (
 )
 
 
-async def keep_an_answer(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+async def keep_an_answer(
+    harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient, member_id: str = MEMBER
+) -> None:
     """Leader 1 answers the session's first fetch, and what leader 2 brings then is kept."""
-    future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000)
+    future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000, member_id=member_id)
     await harness.settle()
     leaders[1].wake(OTHER_TOPIC_ID, 0)
     assert delivered(await future) == [0]
@@ -59,6 +63,83 @@ def test_kept_records_with_little_time_left_are_taken_back_and_fetched_anew() ->
         assert not harness.leaders[2].requests("ShareAcknowledge"), "a release would count"
 
     play_virtually(scenario)
+
+
+def test_kept_records_that_no_fetch_comes_for_are_taken_back_in_time() -> None:
+    """Other members get them, and their memory is free, as soon as they cannot be delivered any more."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        await asyncio.sleep(6.1)
+        assert not taken_back(harness.leaders[2])
+        assert harness.node._gateway.memory.used_bytes == BATCH_SIZE
+        await asyncio.sleep(0.1)
+        kept = harness.leaders[2].requests("ShareFetch")[-1]
+        assert taken_back(harness.leaders[2]) == [([kept.fetch_number], [1])]
+        assert harness.node._gateway.memory.used_bytes == 0
+        leaders[2].ready[(OTHER_TOPIC_ID, 1)] = 1
+        assert [entry[4] for entry in found(await share_fetch(client, 1))] == [[(10, 19)]]
+        await asyncio.sleep(60)
+        assert len(taken_back(harness.leaders[2])) == 1
+
+    play_virtually(scenario)
+
+
+@pytest.mark.parametrize("ends_by", ["final epoch", "lost connection"])
+def test_kept_records_count_in_memory_and_beyond_their_share_they_are_taken_back(
+    monkeypatch: pytest.MonkeyPatch, ends_by: str
+) -> None:
+    members = [f"d1f2a3b4-0000-4000-8000-00000000001{number}" for number in range(4)]
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        memory = harness.node._gateway.memory
+        monkeypatch.setattr(request_memory, "KEPT_SHARE", memory.limit_bytes // (2 * BATCH_SIZE))
+        for member_id in members:
+            await keep_an_answer(harness, leaders, client, member_id)
+        assert memory.used_bytes == 2 * BATCH_SIZE
+        beyond = [request.fetch_number for request in harness.leaders[2].requests("ShareFetch")[-3::2]]
+        assert taken_back(harness.leaders[2]) == [([number], [1]) for number in beyond]
+        assert delivered(await share_fetch(client, 1, member_id=members[0])) == [1]
+        await harness.settle()
+        assert memory.used_bytes == BATCH_SIZE
+        if ends_by == "lost connection":
+            client.lose()
+        else:
+            await acknowledged(client, -1, member_id=members[1])
+        await harness.settle()
+        assert memory.used_bytes == memory.kept_bytes == 0
+
+    play(scenario)
+
+
+def test_without_room_to_keep_records_a_waiting_fetch_delivers_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the other leader, which come at the same time, are taken back."""
+    monkeypatch.setattr(request_memory, "KEPT_SHARE", 1 << 62)
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000)
+        await harness.settle()
+        for node_id in (1, 2):
+            leaders[node_id].wake(OTHER_TOPIC_ID, node_id - 1)
+        assert len(delivered(await future)) == 1
+        await harness.settle()
+        assert len(taken_back(harness.leaders[1])) + len(taken_back(harness.leaders[2])) == 1
+        assert harness.node._gateway.memory.used_bytes == 0
+
+    play(scenario)
+
+
+def test_leaders_that_wait_at_once_get_equal_parts_of_the_bytes() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=60_000, max_bytes=1001)
+        await harness.settle()
+        for role in (harness.leaders[1], harness.leaders[2]):
+            asked = [(request.max_wait_ms > 0, request.max_bytes) for request in role.requests("ShareFetch")]
+            assert asked == [(False, 1001), (True, 501)]
+        leaders[1].wake(OTHER_TOPIC_ID, 0)
+        await future
+
+    play(scenario)
 
 
 @pytest.mark.parametrize(("leader", "epoch"), [(1, 4), (2, 4), (2, 3)], ids=["elsewhere", "in a new life", "unchanged"])

@@ -1,8 +1,8 @@
 """The memory budget of a gateway for client data: half-received and queued requests, and responses.
 
 Each connection has a `MemoryAccount`. It counts received bytes, not the length that a frame declares; requests until
-they are answered; responses until the socket has taken them; and, for a fetch in flight, the bytes reserved for its
-response.
+they are answered; responses until the socket has taken them; for a fetch in flight, the bytes reserved for its
+response; and records that its share sessions keep for their next fetches.
 
 - **Requests.** A connection is read while it holds no more than the rest of the budget, and always while it holds at
   most SMALL_HOLDING_BYTES. So the connections that hold most are muted first, some room always stays free, and small
@@ -13,6 +13,8 @@ response.
   room and at least LEAST_ANSWER_BYTES. So fetches that wait for records, and clients that do not read, reserve little.
   A longer batch needs a longer reservation within the same fraction. Without room the fetch waits. One waiting fetch
   may overdraw the budget, and the next one after its client has read the response, so that all make progress.
+- **Kept records.** All share sessions together keep at most 1 / KEPT_SHARE of the budget between their fetches. These
+  bytes take room from others, but do not mute their own connection: its next fetch delivers them.
 - **Slow clients.** While any fetch or connection waits for room, a connection that holds more than SMALL_HOLDING_BYTES
   is closed when its client has neither sent nor read anything for `stalled_ms`.
 
@@ -32,6 +34,8 @@ LARGEST_ANSWER_SHARE = 8
 """A response gets at most 1 / LARGEST_ANSWER_SHARE of the room."""
 RESERVE_SHARE = 4
 """1 / RESERVE_SHARE of the budget is only for responses of LEAST_ANSWER_BYTES and for requests."""
+KEPT_SHARE = 8
+"""1 / KEPT_SHARE of the budget is the most that share sessions keep between their fetches."""
 REVIEW_INTERVAL_MS = 250
 
 
@@ -82,6 +86,7 @@ class MemoryAccount:
             "is_closed",
             "is_muted",
             "is_privileged",
+            "kept_bytes",
             "progressed_at",
         ),
         *("request_bytes", "reserved_bytes", "unsent_bytes"),
@@ -96,6 +101,8 @@ class MemoryAccount:
         self.unsent_bytes = 0
         """Bytes of responses that were written but not taken by the socket."""
         self.reserved_bytes = 0
+        self.kept_bytes = 0
+        """Bytes of records that share sessions keep for their next fetches; not in `held_bytes`."""
         self.expected_bytes = FIRST_ANSWER_BYTES
         """Expected size of the next fetch's response."""
         self.progressed_at = 0.0
@@ -131,6 +138,23 @@ class MemoryAccount:
             self._memory.release(before - size)
         else:
             self._memory.used_bytes += size - before
+
+    def keep(self, size: int) -> bool:
+        """Counts kept records; False if they may not be kept: beyond the limit, or after the connection's end."""
+        memory = self._memory
+        if self.is_closed or memory.kept_bytes + size > memory.limit_bytes // KEPT_SHARE:
+            return False
+        self.kept_bytes += size
+        memory.kept_bytes += size
+        memory.used_bytes += size
+        return True
+
+    def end_keeping(self, size: int) -> None:
+        """Ends `keep`; the end of the connection did so for all its records."""
+        if not self.is_closed:
+            self.kept_bytes -= size
+            self._memory.kept_bytes -= size
+            self._memory.release(size)
 
     def may_receive(self) -> bool:
         """Whether the connection may be read; if not, `room_changed` is called later."""
@@ -172,6 +196,7 @@ class MemoryAccount:
         """Releases everything after the end of the connection."""
         if self.is_closed:
             return
+        self.end_keeping(self.kept_bytes)
         self.is_closed = True
         self.end_reservation()
         size, self._memory.request_bytes = self.held_bytes, self._memory.request_bytes - self.request_bytes
@@ -200,6 +225,7 @@ class RequestMemory:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.request_bytes = 0
+        self.kept_bytes = 0
         self.muted_total = 0
         self.closed_total = 0
         self._request_limit_bytes = request_limit_bytes if request_limit_bytes > 0 else -1

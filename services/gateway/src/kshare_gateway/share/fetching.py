@@ -3,9 +3,10 @@
 With one leader, the request waits at that leader. With several, only records that will be delivered may be acquired,
 because every acquisition counts as a delivery. So the gateway first asks the leaders one after the other without
 waiting, until one returns records. If none does, all leaders are asked to wait, and the first response with records is
-delivered. Later responses of the other leaders are kept for the session's next ShareFetch; until then these leaders are
-not asked again. The acquisition locks of kept records are already running: the client is told the remaining lock time,
-and records with too little of it are taken back.
+delivered. Each of them gets an equal part of the request's bytes. Later responses of the other leaders are kept for the
+session's next ShareFetch; until then these leaders are not asked again. The acquisition locks of kept records are
+already running: the client is told the remaining lock time, and records with too little of it are taken back. Kept
+records count in the memory of their connection (`request_memory`), and those beyond its limit are taken back at once.
 
 Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
 returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
@@ -28,11 +29,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
+from kshare_gateway.connections.request_memory import MemoryAccount
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.records.batch_cache import CachedBatch, Pin
 from kshare_gateway.records.read_ahead import ReadAhead
@@ -116,14 +119,28 @@ class LeaderAnswer:
     """The leader serves as many share-partitions as it may."""
     view: CatalogView | None = None
     """The catalog when the leader was asked; None where nothing was acquired."""
+    kept: _Keeping | None = None
+    """Set while its records count as kept."""
 
     @property
     def has_records(self) -> bool:
         return any(partition.acquired for partition in self.partitions)
 
     @property
+    def records_bytes(self) -> int:
+        return sum([sum(map(len, partition.records)) for partition in self.partitions])
+
+    @property
     def has_errors(self) -> bool:
         return any(partition.error_code for partition in self.partitions)
+
+
+class _Keeping(NamedTuple):
+    """The counted bytes of a kept response, and the timer at which it is too old to be delivered."""
+
+    account: MemoryAccount | None
+    size_bytes: int
+    timer: asyncio.TimerHandle
 
 
 @dataclass(slots=True)
@@ -133,6 +150,11 @@ class _SessionCalls:
     `undelivered`: for each leader address, the number of the fetch whose response is in flight or kept.
     """
 
+    session: ShareSession
+    account: MemoryAccount | None = None
+    """Of the session's connection; None: no limit."""
+    fetches: int = 0
+    """ShareFetch requests of the session in progress; no response counts as kept before they end."""
     addresses: dict[str, None] = field(default_factory=dict)
     kept: deque[LeaderAnswer] = field(default_factory=deque)
     waiting: dict[str, asyncio.Task[LeaderAnswer]] = field(default_factory=dict)
@@ -174,6 +196,7 @@ class ShareFetcher:
         fetched: Sequence[TopicPartition],
         acknowledgements: Acknowledgements,
         *,
+        account: MemoryAccount | None = None,
         is_first: bool = False,
         is_whole: bool = True,
     ) -> list[LeaderAnswer]:
@@ -186,10 +209,30 @@ class ShareFetcher:
             await self._gateway.reassignments.begin().until_served((*fetched, *acknowledgements))
         if not self._gateway.sessions.is_current(session):
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session ended before its fetch began")
-        calls = self._calls.setdefault(session, _SessionCalls())
+        calls = self._calls.get(session)
+        if calls is None:
+            calls = self._calls[session] = _SessionCalls(session)
+        calls.account = account
         terms.names_all = is_first or bool(session.unnamed) or not is_whole
         terms.is_whole = is_whole
-        plan = self._plan_of(session, calls, fetched, acknowledgements, is_whole=is_whole)
+        calls.fetches += 1
+        try:
+            return await self._fetch(session, calls, terms, fetched, acknowledgements, is_first=is_first)
+        finally:
+            calls.fetches -= 1
+            self._count_kept(calls)
+
+    async def _fetch(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        terms: FetchTerms,
+        fetched: Sequence[TopicPartition],
+        acknowledgements: Acknowledgements,
+        *,
+        is_first: bool,
+    ) -> list[LeaderAnswer]:
+        plan = self._plan_of(session, calls, fetched, acknowledgements, is_whole=terms.is_whole)
         terms.max_wait_ms = bounded_wait_ms(terms.max_wait_ms)
         addresses = {**dict.fromkeys(plan.fetch), **dict.fromkeys(plan.acknowledge)}
         calls.addresses.update(addresses)
@@ -237,6 +280,8 @@ class ShareFetcher:
         calls = self._calls.pop(session, None)
         if calls is None:
             return
+        for answer in calls.kept:
+            _end_keeping(answer)
         for task in calls.waiting.values():
             task.add_done_callback(lambda done: self._give_back_late(session, done))
         last, undelivered = calls.last_fetch_number, calls.undelivered
@@ -251,6 +296,7 @@ class ShareFetcher:
         calls = self._calls.pop(old, None)
         if calls is not None:
             self._calls[new] = calls
+            calls.session = new
 
     def _plan_of(
         self,
@@ -364,6 +410,7 @@ class ShareFetcher:
         deadline: float,
     ) -> list[LeaderAnswer]:
         loop = asyncio.get_running_loop()
+        terms = replace(terms, max_bytes=-(-terms.max_bytes // max(1, len(fetch))))
         while self._gateway.sessions.is_current(session):
             remaining_ms = round((deadline - loop.time()) * 1000)
             if remaining_ms <= 0:
@@ -371,7 +418,8 @@ class ShareFetcher:
             for address, keys in fetch.items():
                 if address not in calls.waiting:
                     work = self._call(session, address, keys, {}, terms, remaining_ms)
-                    calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
+                    task = calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
+                    task.add_done_callback(lambda _: self._count_kept(calls))
             if not calls.waiting:
                 break
             await asyncio.wait(calls.waiting.values(), timeout=remaining_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
@@ -382,18 +430,52 @@ class ShareFetcher:
     def _next_kept(self, session: ShareSession, calls: _SessionCalls) -> LeaderAnswer | None:
         """The first kept response with enough lock time left; the records of those before it are taken back."""
         _harvest(calls)
-        now = asyncio.get_running_loop().time()
         while calls.kept:
             answer = calls.kept.popleft()
-            lock_left_ms = answer.lock_timeout_ms - round((now - answer.arrived_at) * 1000)
+            _end_keeping(answer)
             if not answer.has_records:
                 return answer
+            lock_left_ms = _lock_left_ms(answer)
             if lock_left_ms >= answer.lock_timeout_ms * KEPT_LOCK_SHARE_MIN:
                 answer.lock_timeout_ms = lock_left_ms
                 return answer
-            calls.settled(answer)
-            self._give_back(session, [answer], lambda key: True)
+            self._drop(session, calls, answer)
         return None
+
+    def _drop(self, session: ShareSession, calls: _SessionCalls, answer: LeaderAnswer) -> None:
+        """Takes back the records of a response that is not kept any more."""
+        calls.settled(answer)
+        self._give_back(session, [answer], lambda key: True)
+
+    def _count_kept(self, calls: _SessionCalls) -> None:
+        """Counts responses that no request in progress delivers as kept; those beyond the limit are taken back."""
+        if calls.fetches or not self._is_alive(calls):
+            return
+        for address, task in list(calls.waiting.items()):
+            if task.done() and not task.cancelled() and task.exception() is None:
+                _collect(calls, address)
+        loop = asyncio.get_running_loop()
+        for answer in list(calls.kept):
+            if answer.kept is not None or not answer.has_records:
+                continue
+            size_bytes = answer.records_bytes
+            if calls.account is not None and not calls.account.keep(size_bytes):
+                calls.kept.remove(answer)
+                self._drop(calls.session, calls, answer)
+                continue
+            lasts_ms = answer.lock_timeout_ms * (1 - KEPT_LOCK_SHARE_MIN)
+            timer = loop.call_at(answer.arrived_at + lasts_ms / 1000, self._kept_too_long, calls, answer)
+            answer.kept = _Keeping(calls.account, size_bytes, timer)
+
+    def _kept_too_long(self, calls: _SessionCalls, answer: LeaderAnswer) -> None:
+        _end_keeping(answer)
+        if self._is_alive(calls):
+            calls.kept.remove(answer)
+            self._drop(calls.session, calls, answer)
+
+    def _is_alive(self, calls: _SessionCalls) -> bool:
+        session = calls.session
+        return self._calls.get(session) is calls and self._gateway.sessions.is_current(session)
 
     # One leader
 
@@ -642,13 +724,33 @@ def _has_moved(before: CatalogView, now: CatalogView, key: TopicPartition) -> bo
 
 
 def _harvest(calls: _SessionCalls) -> None:
-    """Keeps responses of finished waiting calls that have records or errors; the others are dropped."""
+    """Collects the responses of all finished waiting calls."""
     for address in [address for address, task in calls.waiting.items() if task.done()]:
-        answer = calls.waiting.pop(address).result()
-        if answer.has_records or answer.has_errors:
-            calls.kept.append(answer)
-        else:
-            calls.settled(answer)
+        _collect(calls, address)
+
+
+def _collect(calls: _SessionCalls, address: str) -> None:
+    """Keeps the response of a finished waiting call if it has records or errors, and drops it otherwise."""
+    answer = calls.waiting.pop(address).result()
+    if answer.has_records or answer.has_errors:
+        calls.kept.append(answer)
+    else:
+        calls.settled(answer)
+
+
+def _end_keeping(answer: LeaderAnswer) -> None:
+    """Counts the response as kept no longer."""
+    if answer.kept is not None:
+        account, size_bytes, timer = answer.kept
+        timer.cancel()
+        answer.kept = None
+        if account is not None:
+            account.end_keeping(size_bytes)
+
+
+def _lock_left_ms(answer: LeaderAnswer) -> int:
+    now = asyncio.get_running_loop().time()
+    return answer.lock_timeout_ms - round((now - answer.arrived_at) * 1000)
 
 
 def _unavailable(

@@ -81,7 +81,13 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         terms.max_bytes = min(terms.max_bytes, room)
     opens = request.share_session_epoch == INITIAL_EPOCH
     answers = await context.share_fetcher.fetch(
-        session, terms, fetched, acknowledgements, is_first=opens, is_whole=not unreadable
+        session,
+        terms,
+        fetched,
+        acknowledgements,
+        account=context.account,
+        is_first=opens,
+        is_whole=not unreadable,
     )
     found = merged([*answers, LeaderAnswer("", denied)]) if denied else merged(answers)
     if opens and any(answer.has_no_room for answer in answers) and all(entry.error_code for entry in found):
