@@ -22,6 +22,7 @@ from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_batches import read_headers
 from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic, view_of
 from support.leader.log.transactional_logs import verifier_of
+from support.simulation.loop import VirtualLoop
 from support.wire.record_building import build_batch
 
 UNKNOWN_TOPIC = b"no-such-topic-id"
@@ -31,6 +32,14 @@ NOWHERE = memoryview(b"")
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
+
+
+def run_virtually(test: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(test)
+    finally:
+        loop.close()
 
 
 def new_logs(**options: Any) -> PartitionLogs:
@@ -304,6 +313,36 @@ def test_waiting_fetches_leave_nothing_behind_and_have_a_limit(monkeypatch: pyte
         assert not log._listeners
 
     run(test())
+
+
+def test_one_fetch_more_than_the_limit_pauses_and_reads_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer at once would let its client fetch without a pause."""
+    monkeypatch.setattr(fetch, "WAITING_LIMIT", 0)
+
+    async def test() -> None:
+        logs = await filled_logs()
+        log = logs.find(KEY)
+        assert log is not None
+        handler, loop = FetchHandler(logs), asyncio.get_running_loop()
+        began_at = loop.time()
+        late = asyncio.ensure_future(handler(fetch_request((KEY, 6), max_wait_ms=60_000), NOWHERE))
+        await turns()
+        assert not late.done() and not log._listeners
+        await produce(logs, (KEY, BATCH))
+        response, _ = await late
+        assert [answer.records_length for answer in response.partitions] == [len(BATCH)]
+        assert loop.time() - began_at == pytest.approx(0.2)
+        began_at = loop.time()
+        await handler(fetch_request((KEY, log.high_watermark), max_wait_ms=50), NOWHERE)
+        assert loop.time() - began_at == pytest.approx(0.05)
+        request = fetch_request((KEY, log.high_watermark), max_wait_ms=60_000, waiter="a")
+        began_at = loop.time()
+        earlier, later = [asyncio.ensure_future(handler(request, NOWHERE)) for _ in range(2)]
+        await earlier
+        assert loop.time() == began_at and not later.done(), "the later fetch of the connection ends the pause"
+        await later
+
+    run_virtually(test())
 
 
 @pytest.mark.parametrize(

@@ -619,17 +619,32 @@ def test_one_share_partition_more_than_the_limit_is_refused() -> None:
     run(test)
 
 
-def test_one_waiting_fetch_more_than_the_limit_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_waiting_fetch_more_than_the_limit_only_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "WAITING_FETCHES_LIMIT", 1)
 
     async def test() -> None:
         leader = ready(records=0)
         waiting = asyncio.ensure_future(leader.acquire("m1", max_wait_ms=1000))
         await asyncio.sleep(0.1)
-        assert await leader.acquire("m2", max_wait_ms=1000) == []
-        assert now_ms() == 100
+        assert await leader.acquire("m2", max_wait_ms=500) == [] and now_ms() == 300
+        assert await leader.acquire("m2", max_wait_ms=50) == [] and now_ms() == 350
         assert await waiting == []
         assert await leader.acquire("m2", max_wait_ms=1000) == [] and now_ms() == 2000
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_beyond_the_limit_of_waiting_fetches_fewer_than_the_minimum_bytes_are_acquired_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "WAITING_FETCHES_LIMIT", 0)
+
+    async def test() -> None:
+        leader = ready()
+        assert await leader.acquire("m1", max_wait_ms=1000) == [], "its state is loading"
+        assert await leader.acquire("m1", max_wait_ms=1000, min_bytes=1 << 20) == [(0, 9, 1)]
+        assert now_ms() == 200
         await leader.service.stop()
 
     run(test)

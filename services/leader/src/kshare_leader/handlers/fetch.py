@@ -22,6 +22,7 @@ does. A later fetch of the same client connection ends the wait (`kshare_rpc.fet
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -37,7 +38,9 @@ from kshare_rpc.serving import answers
 
 READ_COMMITTED = 1
 WAITING_LIMIT = 10_000
-"""Fetches that wait at once; one more is answered without waiting."""
+"""Fetches that wait for records at once; one more only pauses, for at most PAUSE_MS."""
+PAUSE_MS = 200
+"""Keeps clients from a tight retry loop while too many fetches wait."""
 
 
 @dataclass(slots=True)
@@ -99,8 +102,10 @@ class FetchHandler:
 
     async def _read_or_wait(self, request: leader_pb2.FetchRequest, wait: FetchWait) -> _Reading:
         reading = await self._read_all(request)
-        if self._is_complete(request, reading) or wait.is_over or self._waiting >= WAITING_LIMIT:
+        if self._is_complete(request, reading) or wait.is_over:
             return reading
+        if self._waiting >= WAITING_LIMIT:
+            return await self._pause(request, wait)
         self._waiting += 1
         try:
             return await self._wait(request, reading, wait)
@@ -115,6 +120,15 @@ class FetchHandler:
             or request.max_wait_ms <= 0
             or not request.partitions
         )
+
+    async def _pause(self, request: leader_pb2.FetchRequest, wait: FetchWait) -> _Reading:
+        """Waits without a listener, and reads what is there then."""
+        ended = asyncio.Event()
+        wait.wake = ended.set
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(request.max_wait_ms, PAUSE_MS) / 1000):
+                await ended.wait()
+        return _Reading(request.isolation_level == READ_COMMITTED) if wait.is_over else await self._read_all(request)
 
     async def _wait(self, request: leader_pb2.FetchRequest, reading: _Reading, wait: FetchWait) -> _Reading:
         loop = asyncio.get_running_loop()

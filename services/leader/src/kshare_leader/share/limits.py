@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 WAITING_FETCHES_LIMIT = 10_000
-"""Fetches that wait for records; any further fetch is answered at once, without records."""
+"""Fetches that wait for records; any further fetch is answered after WAITING_PAUSE_MS, without records."""
+WAITING_PAUSE_MS = 200
+"""Keeps clients from a tight retry loop while too many fetches wait."""
 REMEMBERED_PARTITIONS_LIMIT = 1_000_000
 """Partitions of all remembered fetch sessions; fetches of further sessions name all of theirs, as before."""
 LOOK_UP_INTERVAL_MS = 1_000

@@ -34,6 +34,7 @@ from kshare_leader.ports import StoredBatch
 from kshare_leader.share.acquiring import Taken
 from kshare_leader.share.directory import NoRoom, SharePartitionDirectory
 from kshare_leader.share.fetch_sessions import FetchSession
+from kshare_leader.share.limits import WAITING_PAUSE_MS
 from kshare_leader.share.served_partition import ServedPartition
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.network import Payload
@@ -257,6 +258,7 @@ class ShareFetchCall:
     async def _wait(self) -> None:
         wait_number = self._directory.add_waiting(self)
         if wait_number is None:
+            await self._pause()
             return
         self.wait_number = wait_number if self.session is None else self.session.wait_from(wait_number)
         loop = asyncio.get_running_loop()
@@ -267,6 +269,14 @@ class ShareFetchCall:
         finally:
             timer.cancel()
             self._directory.remove_waiting(self)
+
+    async def _pause(self) -> None:
+        """Too many fetches wait: acquires fewer than `min_bytes`, if there are any, and else delays the answer.
+
+        It acquires nothing after the pause, as nothing would end the pause of a fetch whose session ended meanwhile.
+        """
+        if self._request.min_bytes <= 1 or not self._attempt(may_wait=False):
+            await asyncio.sleep(min(self._request.max_wait_ms, WAITING_PAUSE_MS) / 1000)
 
     async def _wait_at_partitions(self, waiting: asyncio.Future[None]) -> None:
         waited_at = [fetch.served for fetch in self._partitions if fetch.served is not None]
