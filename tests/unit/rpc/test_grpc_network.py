@@ -36,6 +36,7 @@ class Leader:
         self.entered = 0
         self.go_on = asyncio.Event()
         self.errors: list[str] = []
+        self.health_error: Exception | None = None
 
     def service(self) -> Service:
         handlers: dict[Any, Handler] = {
@@ -43,7 +44,12 @@ class Leader:
             SHARE_FETCH: self.share_fetch,
             SHARE_ACKNOWLEDGE: self.share_acknowledge,
         }
-        return Service("Leader", handlers, lambda: self.healthy)
+        return Service("Leader", handlers, self.is_healthy)
+
+    def is_healthy(self) -> bool:
+        if self.health_error is not None:
+            raise self.health_error
+        return self.healthy
 
     async def produce(self, request: leader_pb2.ProduceRequest, payload: memoryview) -> Message:
         assert not request.payload
@@ -117,6 +123,26 @@ def test_health_follows_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (await watch.read()).status == status.SERVING
             await server.stop(0)
             assert (await watch.read()).status == status.NOT_SERVING
+
+    asyncio.run(main())
+
+
+def test_a_service_whose_health_cannot_be_determined_is_not_serving_until_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operations_server, "HEALTH_INTERVAL_MS", 10)
+    status = health_pb2.HealthCheckResponse
+
+    async def main() -> None:
+        async with scene() as (leader, _, channel):
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            watch = stub.Watch(health_pb2.HealthCheckRequest(service="kshare.v1.Leader"))
+            assert (await watch.read()).status == status.SERVING
+            leader.health_error = RuntimeError("a bug")
+            assert (await watch.read()).status == status.NOT_SERVING
+            assert leader.errors[0] == "the health of Leader: a bug"
+            leader.health_error = None
+            assert (await watch.read()).status == status.SERVING
 
     asyncio.run(main())
 

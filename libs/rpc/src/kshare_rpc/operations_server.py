@@ -127,8 +127,16 @@ class OperationsServer:
             await asyncio.sleep(HEALTH_INTERVAL_MS / 1000)
             await self._refresh_health()
 
+    def _is_healthy(self, service: Service) -> bool:
+        """False also if its health cannot be determined: an exception must not end the watch."""
+        try:
+            return service.healthy()
+        except Exception as error:
+            self._calls.on_handler_error(f"the health of {service.name}", error)
+            return False
+
     async def _refresh_health(self) -> None:
-        statuses = {f"{PACKAGE}.{service.name}": service.healthy() for service in self._calls.services}
+        statuses = {f"{PACKAGE}.{service.name}": self._is_healthy(service) for service in self._calls.services}
         statuses[""] = all(statuses.values())
         statuses[LIVENESS] = True
         for name, healthy in statuses.items():
