@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,7 +26,7 @@ from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
 from kshare_rpc.generated.methods import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.network import CallFailed, ChannelUnavailable, Handler, Server, Service
+from kshare_rpc.network import CallFailed, CallNotStarted, ChannelUnavailable, Handler, Server, Service
 from support.environment.machine_stalls import MachineStalls
 
 TIMEOUT_MS = 10_000
@@ -272,6 +274,52 @@ def test_calls_beyond_the_limit_of_a_channel_fail_at_once(monkeypatch: pytest.Mo
             await asyncio.gather(*tasks[:2])
             await channel.call(SHARE_ACKNOWLEDGE, request, timeout_ms=TIMEOUT_MS)
             await channel.close()
+
+    asyncio.run(main())
+
+
+def test_a_call_in_flight_holds_no_copy_of_its_request() -> None:
+    """A call may wait long, and its caller has the request anyway."""
+    frames = tracemalloc.Filter(True, inspect.getfile(encode_frame))
+
+    async def main() -> None:
+        async with scene() as (leader, server, _):
+            channel = GrpcNetwork().connect(server.address)
+            request = leader_pb2.ShareAcknowledgeRequest()
+            request.owner.member_id = "m" * 1_000_000
+            calls = [channel.call(SHARE_ACKNOWLEDGE, request, [bytes(1_000_000)], timeout_ms=TIMEOUT_MS)]
+            calls.append(channel.call(SHARE_ACKNOWLEDGE, request, timeout_ms=TIMEOUT_MS))
+            tracemalloc.start()
+            tasks = [asyncio.ensure_future(calls[0])]
+            while leader.entered < 1:
+                await asyncio.sleep(0)
+            tasks.append(asyncio.ensure_future(calls[1]))  # the first one was sent when the channel was connected
+            while leader.entered < 2:
+                await asyncio.sleep(0)
+            held = tracemalloc.take_snapshot().filter_traces([frames]).traces
+            assert sum(trace.size for trace in held) < 100_000
+            for call in calls:
+                assert not any(isinstance(value, FrameHeader) for value in inspect.getcoroutinelocals(call).values())
+            leader.go_on.set()
+            await asyncio.gather(*tasks)
+            await channel.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("address", ["no-port", "127.0.0.1:99999", f"{'a' * 64}.example:9092"])
+def test_each_call_to_a_malformed_address_fails_at_once(address: str) -> None:
+    """An attempt to connect that ended otherwise would leave all later calls to their timeouts."""
+
+    async def main() -> None:
+        channel = GrpcNetwork().connect(address)
+        for _ in range(2):
+            with pytest.raises(CallNotStarted, match="cannot connect to"):
+                await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
+        await channel.close()
 
     asyncio.run(main())
 

@@ -194,7 +194,8 @@ class GrpcChannel:
             self._exchange.send_message(frame, at_once=len(self._calls) == 1)
         elif self._connecting is None:
             self._connecting = loop.create_task(self._connect(), name=f"channel-{self._address}")
-        now, statistics = self._statistics.now, self._statistics.of_made(header.method)
+        del header, frame  # each is a copy of the request, and the call may wait long
+        now, statistics = self._statistics.now, self._statistics.of_made(method.path)
         started_at = statistics.started(now())
         try:
             return await future
@@ -230,7 +231,7 @@ class GrpcChannel:
             exchange = ClientExchange(self._address, service, stream, self._answered, self._lost)
             try:
                 await self._reach(exchange)
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, ValueError, OverflowError) as error:  # the last two: a malformed address
                 self._fail_all(f"cannot connect to {self._address}: {error or 'no response in time'}")
                 await asyncio.sleep(RECONNECT_INTERVAL_MS / 1000)
                 continue
