@@ -1,14 +1,16 @@
 """A backup of a cluster that serves, and a new cluster made of it, which is reached by IPv6.
 
-The share group goes on as of the backup: what was confirmed before is not delivered again, and what was not is.
+The share group goes on as of the backup: what was confirmed before is not delivered again, and what was not is. A
+coordinator that alone is restored is older than the leader, which loses no record by that.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka import AcknowledgeType, Message, ShareConsumer
+from confluent_kafka import AcknowledgeType, Consumer, Message, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kshare.backup.create import create_backup
@@ -86,3 +88,59 @@ def test_a_share_group_goes_on_as_of_the_backup(tmp_path: Path) -> None:
         assert sorted(records) == [RECORDS], "a new record follows, and nothing else comes again"
         accept(consumer, records, range(RECORDS, RECORDS + 1))
         consumer.close()
+
+
+def produce_as_new_producer(bootstrap: str, topic: str, value: str, transactional_id: str = "") -> None:
+    """Produces one record, which is confirmed, by an idempotent or a transactional producer."""
+    failures: list[object] = []
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True}
+    if transactional_id:
+        settings["transactional.id"] = transactional_id
+    producer = Producer(settings)
+    if transactional_id:
+        producer.init_transactions(30.0)
+        producer.begin_transaction()
+    producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+    if transactional_id:
+        producer.commit_transaction(30.0)
+    assert producer.flush(30.0) == 0 and failures == [None]
+
+
+def stored_values(bootstrap: str, topic: str) -> list[str]:
+    """The values of all records of partition 0."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[str] = []
+    for _ in range(POLLS):
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            break
+        value = message.value()
+        assert value is not None
+        found.append(value.decode())
+    consumer.close()
+    return found
+
+
+def restore_coordinator(cluster: KshareCluster, backup: Path) -> None:
+    shutil.rmtree(cluster.data_dir / "coordinator")
+    restore_backup(backup, cluster.data_dir, only=("coordinator",), cluster_id=None, dry_run=False, show=print)
+
+
+def test_records_of_new_producers_are_stored_after_the_coordinator_alone_was_restored(tmp_path: Path) -> None:
+    """The restored coordinator would give producer ids that the leader knows, and records would be duplicates to it."""
+    backup = tmp_path / "backup"
+    cluster = KshareCluster(tmp_path / "cluster", single_process=True, engine=TestEngine.EMBEDDED)
+    with cluster:
+        create_topic(cluster.bootstrap, "orders", 1)
+        create_backup(cluster.data_dir, backup, print)
+        produce_as_new_producer(cluster.bootstrap, "orders", "idempotent")
+        produce_as_new_producer(cluster.bootstrap, "orders", "transactional", "shop")
+    restore_coordinator(cluster, backup)
+    with cluster:
+        for number in range(3):
+            produce_as_new_producer(cluster.bootstrap, "orders", f"new {number}")
+        found = stored_values(cluster.bootstrap, "orders")
+    assert found == ["idempotent", "transactional", "new 0", "new 1", "new 2"]

@@ -81,6 +81,7 @@ class CatalogFollower:
         """The address that the newest view came from."""
         self._node: coordinator_pb2.Node | None = None
         self._highest_leader_epoch: Callable[[], int] = lambda: 0
+        self._producer_id_end: Callable[[], int] = lambda: 0
         self._must_register = False
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -110,13 +111,20 @@ class CatalogFollower:
             self._channels[address] = self._network.connect(address)
         return self._channels[address]
 
-    async def start(self, node: coordinator_pb2.Node, *, highest_leader_epoch: Callable[[], int] = lambda: 0) -> None:
+    async def start(
+        self,
+        node: coordinator_pb2.Node,
+        *,
+        highest_leader_epoch: Callable[[], int] = lambda: 0,
+        producer_id_end: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Registers the node; returns when the first view has arrived.
 
-        `highest_leader_epoch` is called at each registration; see RegisterNodeRequest.
+        `highest_leader_epoch` and `producer_id_end` are called at each registration; see RegisterNodeRequest.
         """
         self._node = node
         self._highest_leader_epoch = highest_leader_epoch
+        self._producer_id_end = producer_id_end
         retries = 0
         while not await self._attempt(self._register):
             await self._rest(EARLY_RETRY_INTERVAL_MS if retries < EARLY_RETRIES else RETRY_INTERVAL_MS)
@@ -233,7 +241,9 @@ class CatalogFollower:
         assert self._node is not None
         sent_at = asyncio.get_running_loop().time()
         request = coordinator_pb2.RegisterNodeRequest(
-            node=self._node, highest_leader_epoch=self._highest_leader_epoch()
+            node=self._node,
+            highest_leader_epoch=self._highest_leader_epoch(),
+            producer_id_end=self._producer_id_end(),
         )
         timeout_ms = SEVERAL_CALL_TIMEOUT_MS if self._has_several else CALL_TIMEOUT_MS
         answer, _ = await self.channel(self.active_address).call(REGISTER_NODE, request, timeout_ms=timeout_ms)

@@ -118,6 +118,7 @@ class LeaderNode:
                 rpc_address=self._server.address,
             ),
             highest_leader_epoch=engine.highest_leader_epoch,
+            producer_id_end=engine.producer_id_end,
         )
         self._stored_progress.start()
         engine.start()

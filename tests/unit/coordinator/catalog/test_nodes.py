@@ -193,3 +193,24 @@ def test_a_leader_gets_an_epoch_above_all_that_its_disk_has_seen() -> None:
     for hostile in (-1, 2**31 - 1):
         with pytest.raises(KafkaError, match="the highest leader epoch"):
             driver.run(commands.RegisterNode(request=pb.RegisterNodeRequest(node=node, highest_leader_epoch=hostile)))
+
+
+def test_no_producer_id_is_given_out_again_that_a_leaders_logs_have_seen() -> None:
+    """The coordinator's store is an older copy: its counter would give ids again that logs know already."""
+    driver = CoordinatorDriver()
+    node = pb.Node(role=pb.ROLE_LEADER, node_id=1, incarnation="one", rpc_address="host:1")
+
+    def register(end: int) -> None:
+        driver.run(commands.RegisterNode(request=pb.RegisterNodeRequest(node=node, producer_id_end=end)))
+
+    assert driver.run(commands.AllocateProducerIds()) == range(1_000)
+    register(5_000)
+    driver.restart()
+    assert driver.run(commands.AllocateProducerIds()) == range(5_000, 6_000)
+    register(7_000)
+    assert driver.run(commands.AllocateProducerIds()) == range(7_000, 8_000), "the same incarnation reports more"
+    register(3_000)
+    assert driver.run(commands.AllocateProducerIds()) == range(8_000, 9_000)
+    for hostile in (-1, (1 << 53) + 1):
+        with pytest.raises(KafkaError, match="the end of the seen producer ids"):
+            register(hostile)

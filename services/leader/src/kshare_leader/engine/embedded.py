@@ -28,6 +28,7 @@ from kshare_leader.history.leader_target import LeaderHistoryTarget
 from kshare_leader.log import keys
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
@@ -74,7 +75,8 @@ class EmbeddedEngine:
     def _make_parts(self, node: EngineSurroundings) -> None:
         follower, environment, settings = node.follower, node.environment, node.settings
         store = checksummed(self.store)
-        rows = PartitionRows(store)
+        self._seen_ids = SeenProducerIds(store)
+        rows = PartitionRows(store, self._seen_ids)
         self.logs = PartitionLogs(
             store=store,
             clock=environment.clock,
@@ -84,6 +86,7 @@ class EmbeddedEngine:
             report=node.report,
             metrics=node.metrics,
             before_open=rows.discard_unfinished_copy,
+            seen_ids=self._seen_ids,
         )
         self._end_holding = environment.held_memory.add(
             HeldCache(
@@ -172,6 +175,9 @@ class EmbeddedEngine:
 
     def highest_leader_epoch(self) -> int:
         return self.logs.highest_leader_epoch()
+
+    def producer_id_end(self) -> int:
+        return self._seen_ids.end()
 
     def on_log_replaced(self, listener: Callable[[TopicPartition], None]) -> None:
         """A log of this engine changes only when it is opened."""

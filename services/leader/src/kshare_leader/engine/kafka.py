@@ -101,6 +101,10 @@ class KafkaEngine:
         """No epoch is stored here; the share coordinators report those of the states."""
         return 0
 
+    def producer_id_end(self) -> int:
+        """Producers have ids of the existing cluster."""
+        return 0
+
     def on_log_replaced(self, listener: Callable[[TopicPartition], None]) -> None:
         self.logs.on_replaced(listener)
 

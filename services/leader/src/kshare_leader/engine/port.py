@@ -68,6 +68,10 @@ class LeaderEngine(Protocol):
         """The highest leader epoch that is stored here; 0 where nothing is stored. StorageFailure."""
         ...
 
+    def producer_id_end(self) -> int:
+        """A number above all producer ids that logs here have seen; 0 where there is none. StorageFailure."""
+        ...
+
     def on_log_replaced(self, listener: Callable[[TopicPartition], None]) -> None:
         """`listener` is called with each log that was truncated, and has or will have other records."""
         ...

@@ -19,6 +19,7 @@ whole topic is one range of keys in each family.
 | leader_epochs | leader epoch, 8 bytes    | the offset of the first batch that it wrote, 8 bytes |
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
 | meta       | "node.id", no partition     | the id of the leader whose records lie here, as decimal digits |
+| meta       | "producer.id.end", no partition | see `producers.seen_ids`, 8 bytes |
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ PARTITION_FAMILIES = (
 
 CLUSTER_ID_KEY = b"cluster.id"
 NODE_ID_KEY = b"node.id"
+PRODUCER_ID_END_KEY = b"producer.id.end"
 
 PARTITION_PREFIX_BYTES = TOPIC_ID_LENGTH + 4
 """The length of `partition_prefix`."""

@@ -48,6 +48,7 @@ from kshare_leader.log.batch_validation import (
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
 from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_ERRORS, RefusedFirsts, check_leader_epoch
+from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
@@ -110,6 +111,10 @@ class _Turn:
     def writes(self) -> list[Write]:
         return [*(write for log, pending in self.pending.values() for write in log.writes(pending)), *self.more_writes]
 
+    def producer_ids(self) -> Iterator[int]:
+        """The producers whose entries change."""
+        return (producer_id for _, pending in self.pending.values() for producer_id in pending.producers)
+
 
 class PartitionLogs:
     """The logs of one node; implements ports.TopicLogs. The module's docstring has the rules."""
@@ -127,9 +132,11 @@ class PartitionLogs:
         metrics: LeaderMetrics | None = None,
         aside: Aside | None = None,
         before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
+        seen_ids: SeenProducerIds | None = None,
     ) -> None:
         """`aside` validates and reads batches that are too large for the event loop; two threads do by default."""
         self._before_open = before_open
+        self._seen_ids = seen_ids or SeenProducerIds(store)
         self._metrics = metrics or LeaderMetrics()
         self._store = store
         self._clock = clock
@@ -353,13 +360,14 @@ class PartitionLogs:
             self._complete(turn)
             self._go_on()
             return
-        started_at = self._metrics.now()
+        started_at, producer_id_end = self._metrics.now(), 0
 
         def written(failure: StorageFailure | None) -> None:
             self._is_writing = False
             self._metrics.log_written(started_at, failed=failure is not None)
             if failure is None:
                 self._write_failure = None
+                self._seen_ids.written(producer_id_end)
                 self._complete(turn)
             else:
                 self._write_failure = str(failure)
@@ -371,7 +379,8 @@ class PartitionLogs:
 
         self._is_writing = True
         try:
-            self._store.begin_write(writes, written)
+            producer_id_end = self._seen_ids.end_with(turn.producer_ids())
+            self._store.begin_write([*writes, *self._seen_ids.writes(producer_id_end)], written)
         except StorageFailure as failure:
             written(failure)
 

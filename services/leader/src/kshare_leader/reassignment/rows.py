@@ -18,6 +18,7 @@ from typing import NamedTuple
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_leader.log import keys
+from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.stored_batches import StoredBatches
 from kshare_runtime.ports import KeyValueStore, Write
 
@@ -69,8 +70,9 @@ class LogExtent(NamedTuple):
 class PartitionRows:
     """The rows and marks of a store; marks are cached in memory. All methods and the constructor: StorageFailure."""
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, store: KeyValueStore, seen_ids: SeenProducerIds | None = None) -> None:
         self._store = store
+        self._seen_ids = seen_ids or SeenProducerIds(store)
         self._marks: dict[TopicPartition, int] = {}
         for key, value in store.scan(keys.META, MARK, END_OF_MARKS):
             self._marks[_marked(key)] = int.from_bytes(value, "big")
@@ -125,9 +127,14 @@ class PartitionRows:
 
     def write_page(self, key: TopicPartition, family: str, rows: Sequence[Row]) -> None:
         """Writes the rows in one durable write."""
+        if not rows:
+            return
         prefix = keys.partition_prefix(key)
-        if rows:
-            self._store.write([Write(family, prefix + row.key, row.value) for row in rows])
+        writes = [Write(family, prefix + row.key, row.value) for row in rows]
+        if family == keys.PRODUCERS:
+            self._seen_ids.write(writes, [int.from_bytes(row.key, "big") for row in rows])
+        else:
+            self._store.write(writes)
 
     def last_batch(self, key: TopicPartition) -> Place | None:
         """The place of the last stored batch, where a copy continues; None where no batch is stored."""

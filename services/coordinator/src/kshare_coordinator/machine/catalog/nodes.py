@@ -7,7 +7,8 @@ lease is the shell's; a node whose lease ran out is removed by a record.
 A node reports the highest epoch that it found in its data, and gets a node epoch above it: a leader the highest leader
 epoch on its disk, a share coordinator the highest epoch of a claim in a state log. If the coordinator's store is an
 older copy, its counter would otherwise reuse epochs that data already has, and the node would be fenced for ever. A
-node that finds a higher epoch later registers again.
+node that finds a higher epoch later registers again. A leader reports the producer ids that its logs have seen in the
+same way (`transactions.producer_ids`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kshare_coordinator.machine.commands import (
 from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_coordinator.machine.transactions.producer_ids import seen_producer_ids_records
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -72,15 +74,16 @@ def decide_register(
     if not 0 <= highest < MAX_NODE_EPOCH:
         text = f"the highest leader epoch is {highest}; 0 to {MAX_NODE_EPOCH - 1} is allowed"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    found = seen_producer_ids_records(state, command.request.producer_id_end)
     known = state.nodes.get((node.role, node.node_id))
     lease = LeaseStarted(role=node.role, node_id=node.node_id, incarnation=node.incarnation)
     node.node_epoch = known.node_epoch if known else 0
     if known == node and highest <= node.node_epoch:
-        return Decision((), pb.RegisterNodeResponse(node_epoch=node.node_epoch, lease_ms=lease_ms), (lease,))
+        return Decision(found, pb.RegisterNodeResponse(node_epoch=node.node_epoch, lease_ms=lease_ms), (lease,))
     if known is None and len(state.nodes) >= NODE_LIMIT:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {len(state.nodes)} nodes; at most {NODE_LIMIT} may be")
     node.node_epoch = max(next_epoch(state), highest + 1)
-    found = [records.cluster_number(records.EPOCH_COUNTER, node.node_epoch), records.node(node)]
+    found += [records.cluster_number(records.EPOCH_COUNTER, node.node_epoch), records.node(node)]
     if node.role == pb.ROLE_LEADER:
         found.append(records.cluster_number(f"{records.LEADER_NODE_EPOCH}{node.node_id}", node.node_epoch))
         found += leader_registration_records(state, engine, node)

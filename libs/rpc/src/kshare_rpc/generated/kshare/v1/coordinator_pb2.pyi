@@ -144,11 +144,16 @@ class RegisterNodeRequest(_message.Message):
 
     NODE_FIELD_NUMBER: _builtins.int
     HIGHEST_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_END_FIELD_NUMBER: _builtins.int
     highest_leader_epoch: _builtins.int
     """The highest epoch of the catalog in which data was written that the node found: of a leader, the highest leader epoch
     of a batch on its disk; of a share coordinator, the highest epoch of a claim in a state log. The node's epoch is above
     it, also where the coordinator's store is an older copy that does not know it. A node that finds a higher epoch
     registers again with the same incarnation.
+    """
+    producer_id_end: _builtins.int
+    """Of a leader: a number above all producer ids that its logs have seen. The coordinator gives out no id below it any
+    more, also where its store is an older copy. 0: none.
     """
     @_builtins.property
     def node(self) -> Global___Node: ...
@@ -157,10 +162,11 @@ class RegisterNodeRequest(_message.Message):
         *,
         node: Global___Node | None = ...,
         highest_leader_epoch: _builtins.int = ...,
+        producer_id_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["highest_leader_epoch", b"highest_leader_epoch", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["highest_leader_epoch", b"highest_leader_epoch", "node", b"node", "producer_id_end", b"producer_id_end"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,72 @@
+"""The end of the producer ids that a leader's logs have seen: when it is written, and what a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kshare_core.errors import KafkaError
+from kshare_leader.log import keys
+from kshare_leader.log.producers.seen_ids import PRODUCER_ID_LIMIT, SeenProducerIds
+from kshare_leader.reassignment.rows import PartitionRows, Row
+from kshare_runtime.memory_store import MemoryDisk, MemoryStore
+from kshare_runtime.ports import Write
+from support.leader.log.leader_logs import KEY, open_logs
+from support.wire.record_building import build_batch
+
+
+def produced_by(producer_id: int) -> memoryview:
+    return memoryview(build_batch(producer_id=producer_id, producer_epoch=0, base_sequence=0))
+
+
+def stored_end(store: MemoryStore) -> int | None:
+    value = store.get(keys.META, keys.PRODUCER_ID_END_KEY)
+    return None if value is None else int.from_bytes(value, "big")
+
+
+def test_a_new_producer_raises_the_end_by_whole_blocks() -> None:
+    async def test() -> None:
+        store = MemoryDisk().open_store("leader")
+        logs = open_logs(store)
+        ends = []
+        for producer_id in (-1, 0, 999, 1_000, 7, 41_500, PRODUCER_ID_LIMIT):
+            await logs.append(KEY, produced_by(producer_id))
+            ends.append(stored_end(store))
+        assert ends == [None, 1_000, 1_000, 2_000, 2_000, 42_000, 42_000]
+        assert SeenProducerIds(store).end() == 42_000
+
+    asyncio.run(test())
+
+
+def test_an_end_whose_write_failed_is_written_with_the_next_append() -> None:
+    async def test() -> None:
+        disk = MemoryDisk()
+        store = disk.open_store("leader")
+        logs = open_logs(store)
+        disk.fail_next_writes(1, "No space left on device")
+        with pytest.raises(KafkaError):
+            await logs.append(KEY, produced_by(5))
+        assert stored_end(store) is None
+        await logs.append(KEY, produced_by(5))
+        assert stored_end(store) == 1_000
+
+    asyncio.run(test())
+
+
+def test_entries_of_an_older_version_are_counted_once() -> None:
+    store = MemoryDisk().open_store("leader")
+    assert SeenProducerIds(store).end() == 0
+    store.write([Write(keys.PRODUCERS, keys.long_key(keys.partition_prefix(KEY), each), b"") for each in (3, 2_345)])
+    seen = SeenProducerIds(store)
+    assert (stored_end(store), seen.end(), stored_end(store)) == (None, 3_000, 3_000)
+
+
+def test_a_copied_partition_brings_the_ids_of_its_producers() -> None:
+    store = MemoryDisk().open_store("leader")
+    seen = SeenProducerIds(store)
+    rows = PartitionRows(store, seen)
+    rows.write_page(KEY, keys.LOG, [Row((9_000).to_bytes(8, "big"), b"a batch")])
+    assert (seen.end(), stored_end(store)) == (0, None)
+    rows.write_page(KEY, keys.PRODUCERS, [Row((4_000).to_bytes(8, "big"), b"an entry")])
+    assert (seen.end(), stored_end(store)) == (5_000, 5_000)
