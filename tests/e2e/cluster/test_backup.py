@@ -144,3 +144,22 @@ def test_records_of_new_producers_are_stored_after_the_coordinator_alone_was_res
             produce_as_new_producer(cluster.bootstrap, "orders", f"new {number}")
         found = stored_values(cluster.bootstrap, "orders")
     assert found == ["idempotent", "transactional", "new 0", "new 1", "new 2"]
+
+
+def test_a_topic_that_a_restored_coordinator_does_not_know_is_kept_until_it_is_known_again(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    cluster = KshareCluster(tmp_path / "cluster", single_process=True, engine=TestEngine.EMBEDDED)
+    with cluster:
+        create_topic(cluster.bootstrap, "orders", 1)
+        create_backup(cluster.data_dir, older, print)
+        create_topic(cluster.bootstrap, "payments", 1)
+        produce_as_new_producer(cluster.bootstrap, "payments", "confirmed")
+        create_backup(cluster.data_dir, newer, print)
+    restore_coordinator(cluster, older)
+    with cluster:
+        assert "payments" not in AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10).topics
+        cluster.wait_for_log("kshare.stray.topics.delete=")
+        create_topic(cluster.bootstrap, "refunds", 1)
+    restore_coordinator(cluster, newer)
+    with cluster:
+        assert stored_values(cluster.bootstrap, "payments") == ["confirmed"]

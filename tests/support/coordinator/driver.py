@@ -29,7 +29,7 @@ class CoordinatorDriver:
         """Stored records of the newest command."""
         self.random = random.Random(1)
         self.now_ms = 0
-        self.run(commands.Start(cluster_id="cluster", state_partition_count=state_partitions))
+        self.run(commands.Start(start_id="first", cluster_id="cluster", state_partition_count=state_partitions))
 
     @property
     def state(self) -> CoordinatorState:

@@ -25,7 +25,7 @@ def decide_always(state: CoordinatorState, command: Start) -> AnyDecision:
 
 def test_a_decider_gets_what_it_names() -> None:
     state, configs = CoordinatorState(), process_configs({})
-    command = Start(cluster_id="c", state_partition_count=1)
+    command = Start(start_id="first", cluster_id="c", state_partition_count=1)
     settings: dict[type, object] = {CoordinatorState: state, Configs: configs}
     assert bound(decide_now, settings)(command, 7).response == (state, configs, 7)
     assert bound(decide_always, settings)(command, 7).response is state

@@ -48,12 +48,21 @@ def is_cluster_topic(topic: coordinator_pb2.Topic, found: bytes) -> bool:
     return ZERO_TOPIC_ID in (expected, found) or expected == found
 
 
+class CatalogStart(NamedTuple):
+    """A start of the active coordinator, and the version of the catalog at that time."""
+
+    start_id: str
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogView:
     """One version of the catalog. Immutable; a new version is a new view."""
 
     version: int = 0
     cluster_id: str = ""
+    starts: tuple[CatalogStart, ...] = ()
+    """The newest starts of the active coordinator, in order; see WatchCatalogResponse."""
     topics_by_id: Mapping[bytes, coordinator_pb2.Topic] = field(default_factory=dict)
     topics_by_name: Mapping[str, coordinator_pb2.Topic] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -146,6 +155,7 @@ class ViewDraft:
         self._view = view
         self._is_changed = False
         self._is_full = False
+        self._starts: tuple[CatalogStart, ...] = ()
         self._topics: dict[bytes, coordinator_pb2.Topic] | None = None
         self._names: dict[str, coordinator_pb2.Topic] = {}
         self._groups: dict[str, Mapping[str, str]] | None = None
@@ -158,6 +168,7 @@ class ViewDraft:
         if piece.piece == 0:
             self._is_changed = piece.version != self._view.version or piece.full
             self._is_full = piece.full
+            self._starts = tuple(CatalogStart(start.start_id, start.version) for start in piece.starts)
             if piece.full:
                 self._topics, self._names, self._groups, self._brokers, self._security = {}, {}, {}, {}, {}
             if piece.full or piece.nodes_changed:
@@ -206,7 +217,7 @@ class ViewDraft:
         view = _with_coordinators(self._view, last)
         if not self._is_changed:
             return view
-        changed = replace(view, version=last.version, cluster_id=last.cluster_id)
+        changed = replace(view, version=last.version, cluster_id=last.cluster_id, starts=self._starts)
         if self._topics is not None:
             changed = replace(changed, topics_by_id=self._topics, topics_by_name=self._names)
         if self._groups is not None:

@@ -262,6 +262,7 @@ class CoordinatorNode:
 
     def _start_command(self) -> commands.Start:
         return commands.Start(
+            start_id=self._environment.random.randbytes(8).hex(),
             cluster_id=topic_id_text(self._environment.random.randbytes(16)),
             state_partition_count=self._settings.configs.integer("share.coordinator.state.topic.num.partitions"),
         )

@@ -10,7 +10,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.aside import Aside
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.tail import TailCache
-from kshare_rpc.catalog import CatalogView
+from kshare_rpc.catalog import CatalogStart, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_runtime.ports import KeyValueStore
 
@@ -49,10 +49,13 @@ def topic(
     )
 
 
-def view_of(*topics: coordinator_pb2.Topic, version: int = 1, cluster_id: str = "cluster") -> CatalogView:
+def view_of(
+    *topics: coordinator_pb2.Topic, version: int = 1, cluster_id: str = "cluster", starts: Sequence[CatalogStart] = ()
+) -> CatalogView:
     return CatalogView(
         version=version,
         cluster_id=cluster_id,
+        starts=tuple(starts),
         topics_by_id={topic.topic_id: topic for topic in topics},
         topics_by_name={topic.name: topic for topic in topics},
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.catalog.starts import STARTS_KEPT
 from kshare_coordinator.machine.catalog.view import catalog_answer
 from kshare_coordinator.machine.state import CHANGE_LOG_LIMIT
 from kshare_core.errors import ErrorCode, KafkaError
@@ -100,9 +101,27 @@ def test_state_partitions_are_sticky_and_owned_by_the_least_loaded() -> None:
 def test_what_is_fixed_at_the_first_start_stays() -> None:
     driver = CoordinatorDriver(state_partitions=7)
     driver.restart()
-    driver.run(commands.Start(cluster_id="another", state_partition_count=9))
+    driver.run(commands.Start(start_id="first", cluster_id="another", state_partition_count=9))
     assert (driver.state.cluster_id, driver.state.state_partition_count) == ("cluster", 7)
-    assert driver.record_count == 0
+    assert driver.record_count == 1, "the start itself"
+
+
+def test_each_start_is_known_with_the_version_at_which_it_began() -> None:
+    driver = CoordinatorDriver()
+    fixed = driver.state.version
+    driver.create_topic("orders")
+    for start_id in ("second", "third"):
+        driver.restart()
+        driver.run(commands.Start(start_id=start_id, cluster_id="cluster", state_partition_count=50))
+    view = next_view(CatalogView(), catalog_answer(driver.state, 0))
+    assert view.starts == (("first", 0), ("second", fixed + 1), ("third", fixed + 1))
+    driver.create_topic("payments")
+    later = next_view(view, catalog_answer(driver.state, view.version))
+    assert (later.version, later.starts) == (view.version + 1, view.starts), "a change alone brings them too"
+    for number in range(STARTS_KEPT):
+        driver.run(commands.Start(start_id=str(number), cluster_id="cluster", state_partition_count=50))
+    starts = [start.start_id for start in catalog_answer(driver.state, 0).starts]
+    assert starts == [str(number) for number in range(STARTS_KEPT)]
 
 
 def test_producer_id_blocks_are_never_given_twice() -> None:

@@ -102,6 +102,12 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         text="Memory of a leader for the newest batches of all logs; older ones are read from disk. Not set: "
         "derived from kshare.memory.budget.",
     ),
+    listing(
+        "kshare.stray.topics.delete",
+        (),
+        text="Ids of stray topics whose records a leader removes when it starts. A stray topic is one that the catalog "
+        "does not know because the coordinator's store is an older copy; the leader's log names it.",
+    ),
     long(
         "kshare.max.decompressed.batch.bytes",
         128 * 1024 * 1024,

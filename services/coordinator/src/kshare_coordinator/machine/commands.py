@@ -72,8 +72,12 @@ class GroupRequest(Command[Response_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(CatalogCommand[None]):
-    """Startup of the coordinator; the very first start fixes the values of the cluster that never change."""
+    """Startup of the coordinator; the very first start fixes the values of the cluster that never change.
 
+    `start_id` is random (`catalog.starts`).
+    """
+
+    start_id: str
     cluster_id: str
     state_partition_count: int
 

@@ -29,6 +29,7 @@ from kshare_leader.log import keys
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
+from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
@@ -76,7 +77,9 @@ class EmbeddedEngine:
         follower, environment, settings = node.follower, node.environment, node.settings
         store = checksummed(self.store)
         self._seen_ids = SeenProducerIds(store)
-        rows = PartitionRows(store, self._seen_ids)
+        # A new registration tells the older coordinator which epochs and producer ids were given out.
+        strays = StrayTopics(store, report=node.report, on_older=follower.register_again)
+        rows = PartitionRows(store, self._seen_ids, strays)
         self.logs = PartitionLogs(
             store=store,
             clock=environment.clock,
@@ -87,6 +90,7 @@ class EmbeddedEngine:
             metrics=node.metrics,
             before_open=rows.discard_unfinished_copy,
             seen_ids=self._seen_ids,
+            strays=strays,
         )
         self._end_holding = environment.held_memory.add(
             HeldCache(

@@ -10,8 +10,9 @@ waits for the write under way (`settle`), so that it meets no log whose end is n
 
 **The catalog.** `on_view` opens the logs of partitions that are placed here, closes those that no longer are, and
 removes the records of deleted topics. Records of a deleted topic that a crash left behind are removed at the next
-start. A store belongs to one cluster and keeps its id. With a catalog of another cluster (the coordinator's disk is
-new, or an address is wrong) the node opens nothing and removes nothing.
+start. Records of topics that an older catalog does not know are kept (`stray_topics`). A store belongs to one cluster
+and keeps its id. With a catalog of another cluster (the coordinator's disk is new, or an address is wrong) the node
+opens nothing and removes nothing.
 
 Opening a log reads a few rows. Each turn of the event loop opens LOGS_OPENED_IN_A_TURN logs at most, so that topics of
 many thousand partitions delay neither the lease nor other clients. A request for a log that is not open yet opens it at
@@ -28,13 +29,14 @@ append whose write ended after the lease is not confirmed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition, topic_id_text
+from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.log import keys
 from kshare_leader.log.aside import Aside
 from kshare_leader.log.batch_validation import (
@@ -53,6 +55,8 @@ from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.store_identity import StoreIdentity
+from kshare_leader.log.stray_topics import CONFIG as DELETED_STRAYS
+from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
 from kshare_leader.metrics import LeaderMetrics
@@ -66,6 +70,8 @@ LOGS_OPENED_IN_A_TURN = 50
 """A log takes some 0.25 ms to open: a turn of 200 took 46 ms, in which no client of another partition was answered."""
 WRITE_LIMIT_BYTES = 64 * 1024 * 1024
 """A write ends with the append that exceeds this; the rest of the queue waits for the next turn."""
+
+_logger = logging.getLogger(__name__)
 
 
 class _QueuedAppend(NamedTuple):
@@ -133,10 +139,12 @@ class PartitionLogs:
         aside: Aside | None = None,
         before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
         seen_ids: SeenProducerIds | None = None,
+        strays: StrayTopics | None = None,
     ) -> None:
         """`aside` validates and reads batches that are too large for the event loop; two threads do by default."""
         self._before_open = before_open
         self._seen_ids = seen_ids or SeenProducerIds(store)
+        self._strays = strays or StrayTopics(store, report=report)
         self._metrics = metrics or LeaderMetrics()
         self._store = store
         self._clock = clock
@@ -368,6 +376,7 @@ class PartitionLogs:
             if failure is None:
                 self._write_failure = None
                 self._seen_ids.written(producer_id_end)
+                self._strays.written()
                 self._complete(turn)
             else:
                 self._write_failure = str(failure)
@@ -380,7 +389,8 @@ class PartitionLogs:
         self._is_writing = True
         try:
             producer_id_end = self._seen_ids.end_with(turn.producer_ids())
-            self._store.begin_write([*writes, *self._seen_ids.writes(producer_id_end)], written)
+            writes += [*self._seen_ids.writes(producer_id_end), *self._strays.writes()]
+            self._store.begin_write(writes, written)
         except StorageFailure as failure:
             written(failure)
 
@@ -445,11 +455,9 @@ class PartitionLogs:
             self._report(self._identity_problem)
             self._close_all()
             return
-        if old.version == 0 and new.cluster_id:
-            self._find_left_behind(new)
+        self._note_removed(old, new)
         for topic_id in old.topics_by_id:
             if topic_id not in new.topics_by_id:
-                self._topics_to_remove[topic_id] = "its topic was deleted"
                 self._metrics.topic_removed(topic_id)
         closed = {key: self._logs.pop(key) for key in list(self._logs) if not self._leads(key)}
         self._metrics.logs_closed(closed)
@@ -482,7 +490,7 @@ class PartitionLogs:
             self._identity_problem = self._identity.problem(self._view)
             if self._identity_problem is not None:
                 return
-            self._find_left_behind(self._view)
+            self._note_removed(CatalogView(), self._view)
             for topic in self._view.topics_by_id.values():
                 self._follow_topic(topic)
         for key, settings in self._unreadable.items():
@@ -625,24 +633,21 @@ class PartitionLogs:
 
     # removing
 
-    def _find_left_behind(self, view: CatalogView) -> None:
-        try:
-            for topic_id in self._stored_topics():
-                if topic_id not in view.topics_by_id:
-                    self._topics_to_remove[topic_id] = "its topic no longer exists"
-        except StorageFailure as failure:
-            self._report(f"the search for records of deleted topics failed: {failure}")
-
-    def _stored_topics(self) -> Iterator[bytes]:
-        for family in keys.PARTITION_FAMILIES:
-            start: bytes | None = b""
-            while start is not None:
-                key = next((key for key, _ in self._store.scan(family, start)), None)
-                if key is None:
-                    break
-                topic_id = key[:TOPIC_ID_LENGTH]
-                yield topic_id
-                start = keys.after_prefix(topic_id)
+    def _note_removed(self, old: CatalogView, new: CatalogView) -> None:
+        """Notes which topics' records are to be removed now that the view is known, and logs each of them."""
+        for topic_id in self._strays.follow(old, new):
+            known = old.topics_by_id.get(topic_id)
+            self._topics_to_remove[topic_id] = "its topic was deleted"
+            if known is None:
+                self._report(f"removing the records of topic {topic_id_text(topic_id)}, which no longer exists")
+            else:
+                text = "removing the records of topic %s (%s), which was deleted"
+                _logger.info(text, known.name, topic_id_text(topic_id))
+        named = self._configs[DELETED_STRAYS]
+        assert isinstance(named, tuple), f"{DELETED_STRAYS} is {named!r}, not a list"
+        for topic_id in self._strays.among(named):
+            self._topics_to_remove[topic_id] = f"it is stray, and {DELETED_STRAYS} names it"
+            self._report(f"removing the records of topic {topic_id_text(topic_id)}: {DELETED_STRAYS} names it")
 
     def _remove_topics(self) -> None:
         for topic_id in list(self._topics_to_remove):
@@ -654,6 +659,7 @@ class PartitionLogs:
                 self._report(f"the records of topic {topic_id_text(topic_id)} could not be removed: {failure}")
                 return
             del self._topics_to_remove[topic_id]
+            self._strays.forget(topic_id)
 
 
 def _loop_ms() -> int:

@@ -20,6 +20,7 @@ from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.stored_batches import StoredBatches
+from kshare_leader.log.stray_topics import StrayTopics
 from kshare_runtime.ports import KeyValueStore, Write
 
 MARK = b"moving-partition/"
@@ -70,9 +71,12 @@ class LogExtent(NamedTuple):
 class PartitionRows:
     """The rows and marks of a store; marks are cached in memory. All methods and the constructor: StorageFailure."""
 
-    def __init__(self, store: KeyValueStore, seen_ids: SeenProducerIds | None = None) -> None:
+    def __init__(
+        self, store: KeyValueStore, seen_ids: SeenProducerIds | None = None, strays: StrayTopics | None = None
+    ) -> None:
         self._store = store
         self._seen_ids = seen_ids or SeenProducerIds(store)
+        self._strays = strays or StrayTopics(store)
         self._marks: dict[TopicPartition, int] = {}
         for key, value in store.scan(keys.META, MARK, END_OF_MARKS):
             self._marks[_marked(key)] = int.from_bytes(value, "big")
@@ -91,7 +95,7 @@ class PartitionRows:
         if self._marks.get(key) == move_epoch:
             return
         value = None if move_epoch is None else move_epoch.to_bytes(_EPOCH_BYTES, "big")
-        self._store.write([Write(keys.META, MARK + keys.partition_prefix(key), value)])
+        self._strays.write(Write(keys.META, MARK + keys.partition_prefix(key), value))
         if move_epoch is None:
             del self._marks[key]
         else:

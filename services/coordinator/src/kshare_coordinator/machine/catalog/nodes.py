@@ -16,6 +16,7 @@ from __future__ import annotations
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.partition_moves import leader_expiry_records, leader_registration_records
+from kshare_coordinator.machine.catalog.starts import starts_record
 from kshare_coordinator.machine.catalog.state_partitions import expiry_records, registration_records
 from kshare_coordinator.machine.commands import (
     CatalogChanged,
@@ -41,7 +42,8 @@ MAX_NODE_EPOCH = (1 << 31) - 1
 
 @decides(Start)
 def decide_start(state: CoordinatorState, command: Start) -> Decision[Record, None, Effect]:
-    """Fixes the cluster id and the number of state partitions where they are not fixed yet."""
+    """Notes the start; fixes the cluster id and the number of state partitions where they are not fixed yet."""
+    start = starts_record(state, command.start_id)
     found: list[Record] = []
     if not state.cluster_id:
         found.append(records.cluster_text(records.CLUSTER_ID, command.cluster_id))
@@ -49,7 +51,7 @@ def decide_start(state: CoordinatorState, command: Start) -> Decision[Record, No
         found.append(records.cluster_number(records.STATE_PARTITION_COUNT, command.state_partition_count))
     if found:
         found.append(next_version(state))
-    return Decision(found, None)
+    return Decision([start, *found], None)
 
 
 def next_version(state: CoordinatorState) -> Record:

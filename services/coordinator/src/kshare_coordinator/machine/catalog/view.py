@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kshare_coordinator.machine.catalog.placement import NO_LEADER, draining_leaders
+from kshare_coordinator.machine.catalog.starts import starts_of
 from kshare_coordinator.machine.state import Changes, CoordinatorState, leader_epoch
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -38,7 +39,9 @@ class CatalogPieces:
     ) -> None:
         self._piece_bytes = piece_bytes
         self._with_security = with_security
-        self._head = pb.WatchCatalogResponse(version=state.version, cluster_id=state.cluster_id)
+        self._head = pb.WatchCatalogResponse(
+            version=state.version, cluster_id=state.cluster_id, starts=starts_of(state)
+        )
         self._starts = [0]
         """The row at which each piece begins, as far as they were made."""
         self._rows: list[_Row] = []

@@ -1255,6 +1255,7 @@ class WatchCatalogResponse(_message.Message):
     PIECE_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     SECURITY_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """UNKNOWN_MEMBER_ID (25): the node's registration is gone or was replaced; it must register again.
     NOT_COORDINATOR (16): retry at `active_coordinator_address`.
@@ -1311,6 +1312,12 @@ class WatchCatalogResponse(_message.Message):
     def security(self) -> _containers.RepeatedCompositeFieldContainer[_security_pb2.SecurityEntry]:
         """All of them with `full`, else those that changed; only gateways get them."""
 
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CatalogStart]:
+        """The newest starts of the active coordinator, the current one last. In the first piece of every answer. By them a
+        leader finds out that the coordinator's store is an older copy, and that the catalog lacks changes it has seen.
+        """
+
     def __init__(
         self,
         *,
@@ -1336,14 +1343,39 @@ class WatchCatalogResponse(_message.Message):
         piece: _builtins.int = ...,
         more: _builtins.bool = ...,
         security: _abc.Iterable[_security_pb2.SecurityEntry] | None = ...,
+        starts: _abc.Iterable[Global___CatalogStart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "more", b"more", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "piece", b"piece", "security", b"security", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "transfer_id", b"transfer_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_coordinator_address", b"active_coordinator_address", "broker_configs", b"broker_configs", "cluster_id", b"cluster_id", "coordinators", b"coordinators", "coordinators_version", b"coordinators_version", "deleted_topic_ids", b"deleted_topic_ids", "error_code", b"error_code", "error_message", b"error_message", "full", b"full", "group_configs", b"group_configs", "group_partition_count", b"group_partition_count", "group_partition_owners", b"group_partition_owners", "more", b"more", "nodes", b"nodes", "nodes_changed", b"nodes_changed", "piece", b"piece", "security", b"security", "starts", b"starts", "state_partition_count", b"state_partition_count", "state_partition_owners", b"state_partition_owners", "topics", b"topics", "transfer_id", b"transfer_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchCatalogResponse: _TypeAlias = WatchCatalogResponse  # noqa: Y015
+
+@_typing.final
+class CatalogStart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    start_id: _builtins.str
+    """Random."""
+    version: _builtins.int
+    """The catalog's version at the start: all higher ones, up to that of the next start, were written after it."""
+    def __init__(
+        self,
+        *,
+        start_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start_id", b"start_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CatalogStart: _TypeAlias = CatalogStart  # noqa: Y015
 
 @_typing.final
 class DescribeCatalogRequest(_message.Message):
