@@ -8,7 +8,7 @@ A node reports the highest epoch that it found in its data, and gets a node epoc
 epoch on its disk, a share coordinator the highest epoch of a claim in a state log. If the coordinator's store is an
 older copy, its counter would otherwise reuse epochs that data already has, and the node would be fenced for ever. A
 node that finds a higher epoch later registers again. A leader reports the producer ids that its logs have seen in the
-same way (`transactions.producer_ids`).
+same way (`seen_producer_ids`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.catalog.engine import Engine
 from kshare_coordinator.machine.catalog.partition_moves import leader_expiry_records, leader_registration_records
+from kshare_coordinator.machine.catalog.seen_producer_ids import seen_producer_ids_records
 from kshare_coordinator.machine.catalog.starts import starts_record
 from kshare_coordinator.machine.catalog.state_partitions import expiry_records, registration_records
 from kshare_coordinator.machine.commands import (
@@ -29,7 +30,6 @@ from kshare_coordinator.machine.commands import (
 from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.transactions.producer_ids import seen_producer_ids_records
 from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb

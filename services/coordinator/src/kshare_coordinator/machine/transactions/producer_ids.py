@@ -1,8 +1,4 @@
-"""Blocks of producer ids, which gateways hand out one by one, and the counter that they come from.
-
-A leader reports at registration which producer ids its logs have seen. Where this store is an older copy, its counter
-is behind and moves there. Ids that were given out before a leader registered may be ids that it has seen.
-"""
+"""Blocks of producer ids, which gateways hand out one by one."""
 
 from __future__ import annotations
 
@@ -11,13 +7,10 @@ from kshare_coordinator.machine.commands import AllocateProducerIds, Effect
 from kshare_coordinator.machine.deciding import decides
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_core.errors import ErrorCode, KafkaError
 from kshare_runtime.machine import Decision
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """As ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
-MAX_REPORTED_END = 1 << 53
-"""Leaders do not count the higher ids, which only clients that make them up can use."""
 
 
 @decides(AllocateProducerIds)
@@ -28,13 +21,3 @@ def decide_allocate_producer_ids(
     first = state.numbers.get(records.NEXT_PRODUCER_ID, 0)
     end = first + PRODUCER_ID_BLOCK_SIZE
     return Decision((records.cluster_number(records.NEXT_PRODUCER_ID, end),), range(first, end))
-
-
-def seen_producer_ids_records(state: CoordinatorState, end: int) -> list[Record]:
-    """Moves the counter to `end`, which a leader reported, if it is behind; KafkaError where it cannot be an end."""
-    if not 0 <= end <= MAX_REPORTED_END:
-        text = f"the end of the seen producer ids is {end}; 0 to {MAX_REPORTED_END} is allowed"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-    if end <= state.numbers.get(records.NEXT_PRODUCER_ID, 0):
-        return []
-    return [records.cluster_number(records.NEXT_PRODUCER_ID, end)]
