@@ -10,6 +10,7 @@ import pytest
 from kshare_runtime.large_values.folder import DiskFolder, ValueFolder
 from kshare_runtime.large_values.memory import MemoryDiskError
 from kshare_runtime.memory_store import DiskEvents, MemoryDisk
+from support.runtime.removals import HeldRemovals, RemovalsAtOnce
 
 Open = Callable[[], ValueFolder]
 
@@ -18,7 +19,9 @@ Open = Callable[[], ValueFolder]
 def open_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens the same folder each time."""
     disk = MemoryDisk()
-    return (lambda: DiskFolder(tmp_path / "values")) if request.param == "disk" else lambda: disk.open_folder("leader")
+    if request.param == "memory":
+        return lambda: disk.open_folder("leader")
+    return lambda: DiskFolder(tmp_path / "values", removals=RemovalsAtOnce())
 
 
 def test_values_are_read_where_they_were_written(open_folder: Open) -> None:
@@ -61,6 +64,28 @@ def test_what_is_removed_is_gone(open_folder: Open) -> None:
     folder.close()
 
 
+def test_what_waits_for_its_removal_is_gone_for_the_folder_on_a_disk(tmp_path: Path) -> None:
+    removals = HeldRemovals()
+    folder = DiskFolder(tmp_path, removals=removals)
+    for prefix, name in ((b"a", "1"), (b"a", "2"), (b"b", "1")):
+        file = folder.create(prefix, name)
+        file.write([b"one"], 0)
+        file.close()
+    assert folder.remove(b"a", "1") == 3 and folder.remove(b"a", "1") == 0
+    with pytest.raises(FileNotFoundError):
+        folder.read(b"a", "1", 0, 3)
+    assert folder.files() == {b"a": {"2": 3}, b"b": {"1": 3}}
+    folder.remove(b"a", "2")
+    folder.remove_prefix(b"a")
+    assert folder.files() == {b"b": {"1": 3}}
+    assert DiskFolder(tmp_path).files() == {b"a": {"1": 3, "2": 3}, b"b": {"1": 3}}
+    folder.create(b"a", "3").close()
+    removals.run()
+    for opened in (folder, DiskFolder(tmp_path)):
+        assert opened.files() == {b"a": {"3": 0}, b"b": {"1": 3}}
+    folder.close()
+
+
 class AllKept(DiskEvents):
     def bytes_kept(self, data: bytes, position: int) -> bytes:
         return data
@@ -85,6 +110,11 @@ def test_a_crash_loses_what_was_not_synced_in_memory(events: DiskEvents, left: b
     assert sorted(folder.files()[b"a"]) == names and folder.read(b"a", "2", 0, 9) == left
     folder.remove(b"a", "2")
     folder.create(b"a", "3")
+    disk.crash()
+    assert ("2" in folder.files()[b"a"]) == (left == b"onetwo"), "it may be unlinked later than a file is created"
+    folder.remove(b"a", "2")
+    folder.create(b"a", "4")
+    folder.create(b"a", "5")
     disk.crash()
     assert "2" not in folder.files()[b"a"], "its name is gone for good with a later file's"
 

@@ -14,6 +14,7 @@ from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
 from support.runtime.damaged_files import scratch_directory
+from support.runtime.removals import HeldRemovals
 
 FROM_BYTES, FILE_BYTES = 8, 40
 KEYS = st.integers(0, 30)
@@ -32,8 +33,14 @@ class ValueFileStoreModel(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
+        self.removals = HeldRemovals()
         self.store = RocksValueFileStore(
-            RocksStore(self.path), family="log", prefix_bytes=1, from_bytes=FROM_BYTES, file_bytes=FILE_BYTES
+            RocksStore(self.path),
+            family="log",
+            prefix_bytes=1,
+            from_bytes=FROM_BYTES,
+            file_bytes=FILE_BYTES,
+            removals=self.removals,
         )
 
     def apply(self, writes: Sequence[Write]) -> None:
@@ -67,6 +74,11 @@ class ValueFileStoreModel(RuleBasedStateMachine):
         first, last = (b"%s%04d" % (prefix.encode(), number) for prefix, number in (start, end))
         self.store.delete_range("log", first, last)
         self.expected = {key: value for key, value in self.expected.items() if not first <= key < last}
+
+    @rule(count=st.integers(1, 5))
+    def unlink(self, count: int) -> None:
+        """A part of the removed files is unlinked: the others are left by what ends the store."""
+        self.removals.run(min(count, len(self.removals.waiting)))
 
     @rule()
     def open_again(self) -> None:
@@ -110,8 +122,10 @@ class ValueFileStoreModel(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         folder = self.path / FOLDER
-        size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        assert self.store._values.size_bytes == size_bytes
+        removed = {folder / prefix.hex() / name for prefix, name in self.store._folder._removed}
+        paths = {path for path in folder.rglob("*") if path.is_file()}
+        assert removed <= paths
+        assert self.store._values.size_bytes == sum(path.stat().st_size for path in paths - removed)
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -18,6 +18,7 @@ from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
 from support.runtime.damaged_files import files_no_larger_than
+from support.runtime.removals import RemovalsAtOnce
 
 FROM_BYTES = 100
 FILE_BYTES = 1_000
@@ -50,7 +51,13 @@ class HeldSync:
 def opened(path: Path, sync: Callable[[asyncio.AbstractEventLoop], HeldSync] | None = None) -> RocksValueFileStore:
     more = {} if sync is None else {"new_sync": sync}
     return RocksValueFileStore(
-        RocksStore(path), family="log", prefix_bytes=1, from_bytes=FROM_BYTES, file_bytes=FILE_BYTES, **more
+        RocksStore(path),
+        family="log",
+        prefix_bytes=1,
+        from_bytes=FROM_BYTES,
+        file_bytes=FILE_BYTES,
+        removals=RemovalsAtOnce(),
+        **more,
     )
 
 

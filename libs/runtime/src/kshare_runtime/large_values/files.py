@@ -92,9 +92,11 @@ class ValueFile:
 
 @dataclass(slots=True)
 class _OfPrefix:
-    """The files of one prefix: their first keys by number, in ascending order of both."""
+    """The files of one prefix."""
 
     first_keys: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
+    """By number, in ascending order of the numbers. A first key is above all keys of the files before it: those after
+    it may begin lower only where the end of the keys was cut, and the folder still has a file that was removed then."""
     last_key: bytes = b""
     """No value of a key up to this one is appended."""
 
@@ -249,7 +251,7 @@ class ValueFiles:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all files on the disk."""
+        """The bytes of all files."""
         return self._size_bytes
 
     def close(self) -> None:

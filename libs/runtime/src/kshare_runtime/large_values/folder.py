@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import ENOENT
+from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+from kshare_runtime.large_values.removal import Removals, ThreadRemovals
 
 OPEN_FILES_LIMIT = 128
 """Files that are open for reading; the one used longest ago is closed first."""
@@ -64,7 +69,11 @@ class ValueFolder(Protocol):
         ...
 
     def remove(self, prefix: bytes, name: str) -> int:
-        """Removes a file; its size in bytes, 0 where it was missing. After a crash it may be there again."""
+        """Removes a file; its size in bytes, 0 where it was missing.
+
+        Its space may come back later. The file may be there again when the folder is next opened, also beside files
+        that were created after the removal.
+        """
         ...
 
     def remove_prefix(self, prefix: bytes) -> None:
@@ -105,12 +114,24 @@ class DiskFile:
 
 
 class DiskFolder:
-    """A ValueFolder on a disk; its directory is made with the first file."""
+    """A ValueFolder on a disk; its directory is made with the first file.
 
-    def __init__(self, directory: Path) -> None:
+    A removed file is left out at once; `removals` unlinks it. Those that `close` finds waiting are left on the disk.
+    """
+
+    def __init__(self, directory: Path, *, removals: Removals | None = None) -> None:
         self._directory = directory
         self._opened: OrderedDict[tuple[bytes, str], int] = OrderedDict()
         """Descriptors for reading by prefix and name; the one used last is the last."""
+        self._removals = removals or ThreadRemovals()
+        self._lock = threading.Lock()
+        """Held to read or change the next two, and to make or remove a prefix's folder."""
+        self._removed: set[tuple[bytes, str]] = set()
+        """Files that are still on the disk, by prefix and name."""
+        self._removed_prefixes: set[bytes] = set()
+        """Prefixes whose folders are still on the disk."""
+        self._failed: deque[tuple[bytes, str]] = deque()
+        """Those of `_removed` that could not be unlinked; the next removal tries them again."""
 
     @property
     def name(self) -> str:
@@ -119,17 +140,23 @@ class DiskFolder:
     def files(self) -> dict[bytes, dict[str, int]]:
         if not self._directory.exists():
             return {}
-        return {
-            bytes.fromhex(folder.name): {path.name: path.stat().st_size for path in folder.iterdir()}
-            for folder in self._directory.iterdir()
-        }
+        found: dict[bytes, dict[str, int]] = {}
+        with self._lock:
+            for folder in self._directory.iterdir():
+                prefix = bytes.fromhex(folder.name)
+                if prefix not in self._removed_prefixes:
+                    paths = [path for path in folder.iterdir() if (prefix, path.name) not in self._removed]
+                    found[prefix] = {path.name: path.stat().st_size for path in paths}
+        return found
 
     def create(self, prefix: bytes, name: str) -> DiskFile:
         folder = self._directory / prefix.hex()
-        for path in (self._directory, folder):
-            with suppress(FileExistsError):
-                path.mkdir()
-                _sync_directory(path.parent)
+        with self._lock:
+            self._removed_prefixes.discard(prefix)
+            for path in (self._directory, folder):
+                with suppress(FileExistsError):
+                    path.mkdir()
+                    _sync_directory(path.parent)
         file = DiskFile(folder / name)
         _sync_directory(folder)
         return file
@@ -150,25 +177,54 @@ class DiskFolder:
         if descriptor is not None:
             self._opened.move_to_end(place)
             return descriptor
-        path = self._directory / prefix.hex() / name
-        descriptor = self._opened[place] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if place in self._removed:
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
+        descriptor = self._opened[place] = os.open(self._path(prefix, name), os.O_RDONLY | os.O_CLOEXEC)
         if len(self._opened) > OPEN_FILES_LIMIT:
             os.close(self._opened.popitem(last=False)[1])
         return descriptor
 
     def remove(self, prefix: bytes, name: str) -> int:
-        path = self._directory / prefix.hex() / name
         size_bytes = 0
         with suppress(FileNotFoundError):
-            size_bytes = path.stat().st_size
-            path.unlink()
+            size_bytes = self._path(prefix, name).stat().st_size
+        # Closed first: while a file is open, not its unlink gives back the blocks, but its last close.
         descriptor = self._opened.pop((prefix, name), None)
         if descriptor is not None:
             os.close(descriptor)
-        return size_bytes
+        with self._lock:
+            again, self._failed = self._failed, deque()
+            is_new = (prefix, name) not in self._removed
+            self._removed.add((prefix, name))
+        for place in (*again, (prefix, name)) if is_new else again:
+            self._removals.begin(partial(self._unlink, *place))
+        return size_bytes if is_new else 0
+
+    def _unlink(self, prefix: bytes, name: str) -> None:
+        try:
+            self._path(prefix, name).unlink(missing_ok=True)
+        except OSError:
+            with self._lock:
+                self._failed.append((prefix, name))
+            return
+        with self._lock:
+            self._removed.discard((prefix, name))
 
     def remove_prefix(self, prefix: bytes) -> None:
-        (self._directory / prefix.hex()).rmdir()
+        with self._lock:
+            self._removed_prefixes.add(prefix)
+        self._removals.begin(partial(self._remove_folder, prefix))
+
+    def _remove_folder(self, prefix: bytes) -> None:
+        with self._lock:
+            if prefix not in self._removed_prefixes:
+                return  # it has a new file
+            with suppress(OSError):  # a file in it could not be removed
+                (self._directory / prefix.hex()).rmdir()
+                self._removed_prefixes.discard(prefix)
+
+    def _path(self, prefix: bytes, name: str) -> Path:
+        return self._directory / prefix.hex() / name
 
     def link_to(self, directory: Path) -> None:
         """Links all files into another directory of the same file system, durably. OSError."""
@@ -184,6 +240,7 @@ class DiskFolder:
             _sync_directory(directory.parent)
 
     def close(self) -> None:
+        self._removals.close()
         for descriptor in self._opened.values():
             os.close(descriptor)
         self._opened.clear()

@@ -2,8 +2,9 @@
 
 A sync makes the bytes durable that a file had when it began. A crash leaves of the others what `DiskEvents.bytes_kept`
 says, which may be later bytes without earlier ones. Of the removed files it leaves those that
-`DiskEvents.removed_files_found` says: a removed name is gone for good with the next file of its folder. After a sync
-that failed, its bytes may never reach the disk: a later sync that succeeds says nothing of them.
+`DiskEvents.removed_files_found` says. A folder on a disk unlinks beside the event loop, so that a removed name is gone
+for good only with the second file that its folder gets afterwards. After a sync that failed, its bytes may never reach
+the disk: a later sync that succeeds says nothing of them.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ class MemoryFolder:
         self._files: dict[bytes, dict[str, MemoryFile]] = {}
         self._removed: dict[bytes, dict[str, MemoryFile]] = {}
         """Files whose names a crash may bring back."""
+        self._outlived: dict[bytes, list[str]] = {}
+        """Those of them that were removed before the newest file of their prefix was created."""
 
     @property
     def name(self) -> str:
@@ -127,7 +130,10 @@ class MemoryFolder:
         files = self._files.setdefault(prefix, {})
         if name in files:
             raise FileExistsError(name)
-        self._removed.pop(prefix, None)
+        removed = self._removed.get(prefix, {})
+        for gone in self._outlived.get(prefix, ()):
+            del removed[gone]
+        self._outlived[prefix] = list(removed)
         files[name] = MemoryFile(self._disk)
         return files[name]
 
@@ -175,6 +181,7 @@ class MemoryFolder:
             for name in list(removed)[: self._disk.removed_files_found(len(removed))]:
                 self._files.setdefault(prefix, {})[name] = removed[name]
         self._removed.clear()
+        self._outlived.clear()
         for file in self._all_files():
             file.crash()
 

@@ -10,6 +10,7 @@ from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import BackgroundSync, background_sync
 from kshare_runtime.large_values.files import FILE_BYTES
 from kshare_runtime.large_values.folder import DiskFolder
+from kshare_runtime.large_values.removal import Removals
 from kshare_runtime.large_values.store import FROM_BYTES, ValueFileStore
 from kshare_runtime.ports import StoreFigures
 from kshare_runtime.rocks_store import RocksStore
@@ -19,7 +20,7 @@ FOLDER = "values"
 
 
 class RocksValueFileStore(ValueFileStore):
-    """See ValueFileStore; what a RocksStore can do besides, it can do too."""
+    """See ValueFileStore; what a RocksStore can do besides, it can do too. `removals` unlinks its files."""
 
     def __init__(
         self,
@@ -30,9 +31,10 @@ class RocksValueFileStore(ValueFileStore):
         from_bytes: int = FROM_BYTES,
         file_bytes: int = FILE_BYTES,
         new_sync: Callable[[asyncio.AbstractEventLoop], BackgroundSync] = background_sync,
+        removals: Removals | None = None,
     ) -> None:
         self._rocks = store
-        self._folder = DiskFolder(store.path / FOLDER)
+        self._folder = DiskFolder(store.path / FOLDER, removals=removals)
         super().__init__(
             store,
             self._folder,

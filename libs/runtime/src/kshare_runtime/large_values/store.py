@@ -12,6 +12,9 @@ durable first. Those who append read their newest values from memory, so that th
 after a write that failed in a file, those begun behind it fail too, and all others are refused until `mend`, as after
 one that failed in the store below.
 
+**Removed files** leave the table at once; the folder gives back their space later, and those left at the end are
+removed when the store is next opened.
+
 **Small writes** stay rows: below FROM_BYTES of one prefix in one write the second sync would cost more than it saves.
 """
 
@@ -86,6 +89,7 @@ class ValueFileStore:
             for prefix in self._values.prefixes():
                 self._keep(prefix)
         except StorageFailure:
+            folder.close()
             store.close()
             raise
 
@@ -274,7 +278,7 @@ class ValueFileStore:
 
     @property
     def file_bytes(self) -> int:
-        """The bytes of all files."""
+        """The bytes of all files. Removed ones do not count, whose space may come back later."""
         return self._values.size_bytes
 
     def end_files(self) -> None:
@@ -304,8 +308,10 @@ class ValueFileStore:
         if self._sync is not None:
             self._sync.close()
             self._sync = None
-        self._store.close()
-        self._values.close()
+        try:
+            self._values.close()  # before the store below lets another process open it: files may be removed until then
+        finally:
+            self._store.close()
 
 
 def _after(prefix: bytes) -> bytes | None:
