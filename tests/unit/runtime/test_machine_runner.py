@@ -48,11 +48,23 @@ class Scene:
         self.did: list[str] = []
         self.append_error: Exception | None = None
         self.load_error: StorageFailure | None = None
+        self.load_count = 0
+        self.refuses_writes = False
         self.runner: Runner = MachineRunner(
-            load=self.load, append=self.append, act=self.act, now_ms=lambda: 42, queue_limit=5
+            load=self.load,
+            append=self.append,
+            act=self.act,
+            now_ms=lambda: 42,
+            queue_limit=5,
+            check_writable=self.check_writable,
         )
 
+    def check_writable(self, records: Sequence[int]) -> None:
+        if self.refuses_writes:
+            raise StorageFailure(f"refuses {list(records)}")
+
     def load(self) -> Sum:
+        self.load_count += 1
         if self.load_error is not None:
             raise self.load_error
         machine = Sum()
@@ -120,6 +132,26 @@ def test_a_refused_command_does_not_affect_others() -> None:
         assert isinstance(bad, KafkaError)
         assert isinstance(third, ValueError)
         assert scene.did == ["append [1, 2]", "act ['1 at 42', '2 at 42']"]
+
+    run(play)
+
+
+def test_what_the_store_refuses_is_not_applied_and_nothing_is_loaded_again() -> None:
+    async def play(scene: Scene) -> None:
+        scene.disk.fail_next_writes(1)
+        assert [type(answer) for answer in await scene.submit("1")] == [StorageFailure]
+        assert scene.load_count == 2, "at the start and after the failed append"
+        machine, scene.refuses_writes = scene.runner.machine, True
+        for number in range(10):
+            refused, read, bad, other = await scene.submit(f"{number}", "?", "bad", "5")
+            assert isinstance(refused, StorageFailure) and str(refused) == f"refuses [{number}]"
+            assert isinstance(other, StorageFailure) and read == 0 and isinstance(bad, KafkaError)
+        assert scene.runner.storage_failure is not None, "nothing was written since"
+        assert scene.load_count == 2 and scene.runner.machine is machine
+        assert scene.did == ["append [1]"], "it is not tried, and no effect is carried out"
+        scene.refuses_writes = False
+        assert await scene.submit("7", "?") == [7, 7]
+        assert scene.load_count == 2 and scene.runner.storage_failure is None
 
     run(play)
 

@@ -6,7 +6,8 @@ its state, for live commands and at load alike.
 
 The runner takes all commands that arrived during one turn of the event loop. In one uninterrupted call it decides and
 replays each in order, appends all their records with one fsync, answers them and hands their effects to the shell. The
-machine cannot be read in between, so state that is not durable is never seen. When the append fails, the machine is
+machine cannot be read in between, so state that is not durable is never seen. A command whose records the store is
+known to refuse is answered with StorageFailure before they are replayed. When the append fails, the machine is
 loaded again from the store, every command of the turn is answered with StorageFailure, and no effect of it is carried
 out. A `replay` or `append` that raises anything else is a bug and ends its turn in the same way, so the state in memory
 is never ahead of the disk. A bug is also reported to the event loop's exception handler, so that it is not taken for a
@@ -69,10 +70,11 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
 
     Nothing is decided while an `append` that returned an awaitable is under way. `copy` returns an equal, independent
     machine: the durable one, which others may read meanwhile. Without it a failure loads the machine again, so `load`
-    must give what is durable. `admit` raises
-    where a command must not be decided, or must not be answered any more after an asynchronous append (StorageFailure
-    where it changed something). With `turn_bytes_limit`, a turn ends when its records have that many bytes by `size`;
-    an append exceeds the limit by the records of its last command at most.
+    must give what is durable. `check_writable` raises StorageFailure where it is known that `append` would refuse the
+    records of one command: the command gets the error, the others of its turn go on, and nothing is loaded again.
+    `admit` raises where a command must not be decided, or must not be answered any more after an asynchronous append
+    (StorageFailure where it changed something). With `turn_bytes_limit`, a turn ends when its records have that many
+    bytes by `size`; an append exceeds the limit by the records of its last command at most.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         queue_limit: int = 10_000,
         copy: Callable[[Machine[Command, Record, Response, Effect]], Machine[Command, Record, Response, Effect]]
         | None = None,
+        check_writable: Callable[[Sequence[Record]], None] = lambda records: None,
         admit: Callable[[Command], None] | None = None,
         size: Callable[[Record], int] = lambda record: 0,
         turn_bytes_limit: int = 0,
@@ -95,6 +98,7 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
         self._now_ms = now_ms
         self._queue_limit = queue_limit
         self._copy = copy
+        self._check_writable = check_writable
         self._admit = admit
         self._size = size
         self._turn_bytes_limit = turn_bytes_limit
@@ -257,7 +261,9 @@ class MachineRunner(Generic[Command, Record, Response, Effect]):
             if self._admit is not None:
                 self._admit(command)
             decision = self._deciding.decide(command, self._now_ms())
-        except KafkaError as refusal:
+            if decision.records:
+                self._check_writable(decision.records)
+        except (KafkaError, StorageFailure) as refusal:
             # A traceback holds the frames of all callers, and theirs the refusal: garbage of each refused command.
             return refusal.with_traceback(None)
         except Exception as error:  # a bug or bad input ends this command, never the loop

@@ -138,7 +138,13 @@ class Core:
         """Returns when the catalog is loaded; StorageFailure if the store cannot be read."""
         await self._store.start(member, self)
         if self._runner is None:
-            self._runner = MachineRunner(load=self._load, append=self._append, act=self._act, now_ms=self._clock.now_ms)
+            self._runner = MachineRunner(
+                load=self._load,
+                append=self._append,
+                act=self._act,
+                now_ms=self._clock.now_ms,
+                check_writable=self._check_writable,
+            )
             self._stored = None
         await self._runner.barrier()
 
@@ -363,6 +369,19 @@ class Core:
                 await waiting
         except OwnershipLost as lost:
             raise StorageFailure(f"The outcome of the write is unknown: {lost}") from lost
+
+    def _check_writable(self, found: Sequence[AnyRecord]) -> None:
+        """StorageFailure where RocksDB refuses writes and one of the records is written.
+
+        An append that fails has the machine loaded again from all rows, which must not happen with each command.
+        """
+        assert self._own_store is not None
+        if any(isinstance(record, Record) for record in found):
+            try:
+                self._own_store.check_writable()
+            except StorageFailure:
+                self._metrics.append_failures += 1
+                raise
 
     def _append(self, found: Sequence[AnyRecord]) -> None:
         """Writes to RocksDB, which does not distinguish partitions: all rows go in under CATALOG."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kshare_coordinator.metadata.port import CATALOG, GROUP_PARTITIONS, CoordinatorMember, MetadataListener
 from kshare_runtime.checksummed_rows import ChecksummedRows
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import KeyValueStore, MendableStore, Write
 
 
 class RocksDbMetadataStore:
@@ -27,6 +27,7 @@ class RocksDbMetadataStore:
         group_partitions: int = GROUP_PARTITIONS,
     ) -> None:
         self._store = ChecksummedRows(store)
+        self._mendable = store if isinstance(store, MendableStore) else None
         self._family = family
         self._partition_of = partition_of
         self._partitions = (CATALOG, *range(group_partitions))
@@ -51,6 +52,11 @@ class RocksDbMetadataStore:
         newest = {(write.family, write.key): write for of_partition in writes.values() for write in of_partition}
         if newest:
             self._store.write(list(newest.values()))
+
+    def check_writable(self) -> None:
+        """StorageFailure while the store refuses all writes because one failed."""
+        if self._mendable is not None and self._mendable.write_failure is not None:
+            self._store.write([])  # it says why
 
     def rows(self) -> dict[int, list[Write]]:
         found: dict[int, list[Write]] = {partition: [] for partition in self._partitions}

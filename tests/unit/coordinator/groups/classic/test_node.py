@@ -175,6 +175,52 @@ def test_an_assignment_that_cannot_be_written_is_given_to_no_member() -> None:
     run_virtually(main)
 
 
+def test_while_the_disk_is_full_rebalances_go_on_and_the_store_is_loaded_once() -> None:
+    async def main() -> None:
+        cluster = CoordinatorCluster()
+        cluster.disk.needs_mending = True
+        await cluster.start()
+        await cluster.create_topic("t", 1)
+        members = Members(cluster)
+        leader, follower = await members.stable()
+        loads: list[float] = []
+        core = cluster.node.core
+        assert core is not None
+        on_reload = core.on_reload
+
+        def count() -> None:
+            loads.append(elapsed_s(0))
+            on_reload()
+
+        core.on_reload = count
+        cluster.disk.is_full = True
+        assert await commit(cluster, 0) is E.COORDINATOR_NOT_AVAILABLE
+        assert len(loads) == 1, "the write that failed was applied in memory"
+        waiting = asyncio.ensure_future(members.join(leader))
+        for offset in range(10):
+            assert await commit(cluster, offset) is E.COORDINATOR_NOT_AVAILABLE
+            assert await members.heartbeat(follower, 1) is E.REBALANCE_IN_PROGRESS
+        assert (await members.join(follower)).generation_id == (await waiting).generation_id == 2
+        assert len(loads) == 1 and cluster.node.problems()
+        cluster.disk.is_full = False
+        await asyncio.sleep(1.5)  # the store is mended each second
+        assert not cluster.node.problems()
+        assert await commit(cluster, 5) is E.NONE
+        both = {leader: b"new", follower: b"new"}
+        assert (await members.sync(leader, 2, both)).assignment == b"new"
+        assert len(loads) == 1
+        await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
+async def commit(cluster: CoordinatorCluster, offset: int) -> E:
+    request = pb.OffsetCommitRequest(group_id="other", generation_id_or_member_epoch=-1, api_version=9)
+    request.offsets.add(topic_name="t", partition=0, committed_offset=offset, committed_leader_epoch=-1)
+    answer = await cluster.call(methods.OFFSET_COMMIT, request)
+    return E(answer.error_code or answer.results[0].error_code)
+
+
 def test_sessions_start_anew_when_the_store_is_back() -> None:
     async def main() -> None:
         cluster = CoordinatorCluster()
