@@ -146,6 +146,20 @@ def test_a_full_table_evicts_the_longest_silent_producer_after_two_minutes() -> 
     assert evicted(table, {}, 180_000) == 2
 
 
+def test_an_append_before_the_clock_was_set_back_holds_up_neither_expiry_nor_eviction() -> None:
+    day_ms = 24 * 60 * 60 * 1000
+    table = ProducerTable([(1, ProducerEntry(0, day_ms, ()))], limit=3)
+    table.put(2, ProducerEntry(0, 0, ()))
+    table.put(3, ProducerEntry(0, 5, ()))
+    assert list(table.expired(1_005, 1_000)) == [2, 3]
+    assert list(table.expired(day_ms + 1, day_ms)) == [2], "also when that time has come"
+    assert evicted(table, {}, EVICTED_AFTER_MS) == 2
+    table.put(2, ProducerEntry(0, EVICTED_AFTER_MS, ()))
+    assert evicted(table, {}, EVICTED_AFTER_MS + 5) == 3
+    with pytest.raises(KafkaError):
+        evicted(table, {3: None}, EVICTED_AFTER_MS + 5)
+
+
 class CountedChanges(dict[int, ProducerEntry | None]):
     """The pending changes of a turn, with a count of the look-ups."""
 

@@ -195,6 +195,9 @@ class ProducerTable:
         self._entries = dict(sorted(entries, key=lambda item: (item[1].last_append_ms, item[0])))
         self._idle = {key: None for key, entry in self._entries.items() if entry.transaction_first_offset == NO_OFFSET}
         """The producers without an open transaction, in the same order."""
+        self._newest_ms = max([entry.last_append_ms for entry in self._entries.values()], default=0)
+        self._is_sorted = True
+        """Whether the times of the last appends ascend: not after the wall clock was set back."""
         self._limit = limit
 
     def __len__(self) -> int:
@@ -210,6 +213,10 @@ class ProducerTable:
     def put(self, producer_id: int, entry: ProducerEntry) -> None:
         self.remove(producer_id)
         self._entries[producer_id] = entry
+        if entry.last_append_ms >= self._newest_ms:
+            self._newest_ms = entry.last_append_ms
+        else:
+            self._is_sorted = False
         if entry.transaction_first_offset == NO_OFFSET:
             self._idle[producer_id] = None
 
@@ -224,9 +231,10 @@ class ProducerTable:
     def expired(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Producers without an open transaction that last appended `expiration_ms` ago or earlier."""
         for producer_id in self._idle:
-            if now_ms - self._entries[producer_id].last_append_ms < expiration_ms:
+            if now_ms - self._entries[producer_id].last_append_ms >= expiration_ms:
+                yield producer_id
+            elif self._is_sorted:
                 return
-            yield producer_id
 
     def make_room(
         self,
@@ -247,9 +255,11 @@ class ProducerTable:
         for producer_id in idle:
             if producer_id in changed:
                 continue
-            if now_ms - self._entries[producer_id].last_append_ms < EVICTED_AFTER_MS:
-                break
-            return producer_id
+            silent_ms = now_ms - self._entries[producer_id].last_append_ms
+            if silent_ms >= EVICTED_AFTER_MS:
+                return producer_id
+            if silent_ms >= 0:
+                break  # else the clock was set back, and older ones may be behind it
         text = (
             f"the partition has {self._limit} idempotent producers, which is the limit; each has an open transaction "
             f"or was active in the last {EVICTED_AFTER_MS // 1000} s"
