@@ -25,7 +25,7 @@ TIMEOUT_S = 60.0
 
 
 class KafkaRequests:
-    """One connection; asks one request at a time."""
+    """One connection; asks one request at a time, or several together."""
 
     def __init__(self, bootstrap: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -43,10 +43,20 @@ class KafkaRequests:
         self._connection.close()
 
     def ask(self, api_key: int, version: int, **values: Any) -> Any:
-        body = self.ask_raw(api_key, version, **values)
-        answer, size = entity_reader(load_response_schema(api_key, version))(body, 0)
-        assert size == len(body), f"{len(body) - size} bytes left of the answer of API {api_key}"
-        return answer
+        return _read(api_key, version, self.ask_raw(api_key, version, **values))
+
+    def ask_together(self, *requests: tuple[int, int, dict[str, Any]]) -> list[Any]:
+        """The answers to requests that are sent before any of them is answered."""
+        first_id, self._last_id = self._last_id + 1, self._last_id + len(requests)
+        frames = [
+            request_frame(api_key, version, correlation_id, build(api_key, version, values))
+            for correlation_id, (api_key, version, values) in enumerate(requests, first_id)
+        ]
+        self._connection.sendall(b"".join(frames))
+        return [
+            _read(api_key, version, self._receive(api_key, version, correlation_id))
+            for correlation_id, (api_key, version, _) in enumerate(requests, first_id)
+        ]
 
     def ask_plainest(self, api_key: int, version: int, **values: Any) -> bytes | None:
         """The whole answer to a request of which nothing is read; None where the connection was closed."""
@@ -66,9 +76,17 @@ class KafkaRequests:
         """The body of the answer."""
         self._last_id += 1
         self._connection.sendall(request_frame(api_key, version, self._last_id, build(api_key, version, values)))
+        return self._receive(api_key, version, self._last_id)
+
+    def _receive(self, api_key: int, version: int, correlation_id: int) -> bytes:
         frame = read_frame(self._connection)
         assert frame is not None, f"the connection was closed instead of an answer to API {api_key}"
-        (correlation_id,) = struct.unpack_from(">i", frame)
-        assert correlation_id == self._last_id
+        assert struct.unpack_from(">i", frame) == (correlation_id,)
         start = 5 if api_key != 18 and is_flexible(api_key, version) else 4
         return frame[start:]
+
+
+def _read(api_key: int, version: int, body: bytes) -> Any:
+    answer, size = entity_reader(load_response_schema(api_key, version))(body, 0)
+    assert size == len(body), f"{len(body) - size} bytes left of the answer of API {api_key}"
+    return answer

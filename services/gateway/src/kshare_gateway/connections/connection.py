@@ -1,10 +1,11 @@
 """One client's connection: it reads request frames and writes responses in the order of the requests.
 
-Requests of a connection run concurrently, each in its own task. A response waits for the responses before it, but a
-slow request delays only its own connection. At most one Fetch or ShareFetch runs at a time, so a connection has at most
-one response full of records in memory. The same holds for requests whose responses may be much longer than they are.
-REQUESTS_UNDER_WAY_LIMIT bounds the others. The connection is not read beyond that limit, while the client does not read
-its responses, or while the connection holds more than its part of the memory budget (`request_memory`).
+Requests of a connection run concurrently, each in its own task, save those that wait for an earlier one that they would
+see (`request_order`). A response waits for the responses before it, but a slow request delays only its own connection.
+At most one Fetch or ShareFetch runs at a time, so a connection has at most one response full of records in memory. The
+same holds for requests whose responses may be much longer than they are. REQUESTS_UNDER_WAY_LIMIT bounds the others.
+The connection is not read beyond that limit, while the client does not read its responses, or while the connection
+holds more than its part of the memory budget (`request_memory`).
 
 No connection monopolizes the event loop. Connections take turns to start requests (`turns`), and long requests are
 decoded, handled and encoded in slices (`kshare_core.work_slices`). Requests of a client that has disconnected are
@@ -40,6 +41,7 @@ from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.peer_state import peer_has_gone
 from kshare_gateway.connections.request_elements import too_many_elements
 from kshare_gateway.connections.request_memory import MemoryAccount
+from kshare_gateway.connections.request_order import must_wait
 from kshare_gateway.connections.request_parts import (
     JoinedResponse,
     is_refused_in_parts,
@@ -321,9 +323,12 @@ class ClientConnection(asyncio.Protocol):
         return not stopped and len(self._slots) < limit
 
     def _must_wait(self, frame: memoryview) -> bool:
-        """Whether a request of the frame's lane is in flight."""
-        lane = LANES.get(peek_request(frame)[0], 0)
-        return bool(lane) and self._lanes_in_use[lane]
+        """Whether a request of the frame's lane is in flight, or one that has to end first."""
+        if not self._slots:
+            return False
+        api_key = peek_request(frame)[0]
+        lane = LANES.get(api_key, 0)
+        return (bool(lane) and self._lanes_in_use[lane]) or must_wait(api_key, self._slots)
 
     def _adjust_reading(self) -> None:
         if self._is_closed or self._transport is None:
@@ -397,18 +402,8 @@ class ClientConnection(asyncio.Protocol):
         self._limit_frames()
 
     def _limit_frames(self) -> None:
-        """Before a client is authenticated, its frames are limited before they are read, to what SASL needs."""
-        if self.sasl is None:
-            return
-        if self.sasl.is_authenticated:
-            self._frames.set_limits(self._environment.maximum_frame_length, "socket.request.max.bytes")
-            return
-        limit = min(self.sasl.maximum_message_bytes, self._environment.maximum_frame_length)
-        config = "sasl.server.max.receive.size"
-        if self.sasl.takes_raw_messages:
-            self._frames.set_limits(limit, config, minimum_length=0)
-        else:
-            self._frames.set_limits(limit, config)
+        if self.sasl is not None:
+            self.sasl.limit_frames(self._frames, self._environment.maximum_frame_length)
 
     async def _decode_on(
         self, steps: Generator[None, None, tuple[Request[Any], int]], header: RequestHeader, size: int

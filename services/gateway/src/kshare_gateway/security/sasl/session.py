@@ -15,6 +15,7 @@ from collections.abc import Callable
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.mechanism import Authenticated, SaslExchange, SaslFailure
+from kshare_wire.framing import FrameReader
 from kshare_wire.generated.api_keys import ApiKey
 
 ALLOWED_BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -43,9 +44,17 @@ class SaslSession:
     def user_name(self) -> str:
         return self._established.user_name if self._established else ""
 
-    @property
-    def maximum_message_bytes(self) -> int:
-        return self._listener.maximum_message_bytes
+    def limit_frames(self, frames: FrameReader, maximum_frame_length: int) -> None:
+        """Before a client is authenticated, its frames are limited before they are read, to what SASL needs."""
+        if self.is_authenticated:
+            frames.set_limits(maximum_frame_length, "socket.request.max.bytes")
+            return
+        limit = min(self._listener.maximum_message_bytes, maximum_frame_length)
+        config = "sasl.server.max.receive.size"
+        if self.takes_raw_messages:
+            frames.set_limits(limit, config, minimum_length=0)
+        else:
+            frames.set_limits(limit, config)
 
     @property
     def mechanisms(self) -> list[str]:
