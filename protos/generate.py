@@ -30,7 +30,8 @@ HAS_LONG_ANSWER = 50000
 """The number of the option in options.proto."""
 CALLERS = 50001
 IS_AUDITED = 50002
-"""The number of the other option."""
+MAY_WAIT_LONG = 50003
+"""The numbers of the other options."""
 # protoc writes imports by the file's path; the stubs live inside kshare_rpc so that they cannot clash with `kshare`.
 IMPORT = re.compile(r"^(\s*)(from|import) kshare\.v1\b", re.MULTILINE)
 
@@ -120,6 +121,8 @@ def _flags(options: MethodOptions, *messages: DescriptorProto) -> Iterator[str]:
         yield "has_long_answer"
     if any(field.field_number == IS_AUDITED and field.data for field in fields):
         yield "is_audited"
+    if any(field.field_number == MAY_WAIT_LONG and field.data for field in fields):
+        yield "may_wait_long"
     if options.idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN:
         yield "is_repeatable"
 

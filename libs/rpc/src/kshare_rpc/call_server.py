@@ -219,6 +219,10 @@ class CallServer:
         found = self._handlers.get(path)
         return found is not None and found[0].has_long_answer
 
+    def may_wait_long(self, path: str) -> bool:
+        found = self._handlers.get(path)
+        return found is not None and found[0].may_wait_long
+
     def let_go_soon(self) -> None:
         """Schedules a start of held calls in the next turn of the event loop, because callers have read something."""
         if self._letting_go is None:
@@ -319,6 +323,11 @@ class CallServer:
             task.cancel()
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=FLUSH_AT_STOP_MS / 1000)
+
+
+def refused_frame(header: FrameHeader, text: str) -> bytes:
+    """The answer to a call that does not begin."""
+    return encode_frame(FrameHeader(correlation_id=header.correlation_id, failure=f"{NOT_STARTED_PREFIX}{text}"), ())
 
 
 def _checked_frame(header: FrameHeader, payload: Payload) -> bytes:

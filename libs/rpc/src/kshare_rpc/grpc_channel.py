@@ -42,6 +42,9 @@ from kshare_rpc.network import (
 
 CALLS_PER_CHANNEL_LIMIT = 8_192
 """The calls in flight of a channel at most; another call fails with ChannelUnavailable and nothing is sent."""
+LONG_WAITS_PER_CHANNEL_LIMIT = 8_192
+"""The same for calls that may wait long (`Method.may_wait_long`). Clients decide how many there are, and they must not
+keep out commits, heartbeats and the catalog."""
 RECONNECT_INTERVAL_MS = 100
 CONNECT_TIMEOUT_MS = 1_000
 """The timeout of one connection attempt. A new attempt finds a process that was restarted elsewhere, or whose address
@@ -155,6 +158,8 @@ class GrpcChannel:
         self._has_local_sockets = local_sockets and tls is None
         self._statistics = statistics or CallStatistics()
         self._calls: dict[int, _Call[Any]] = {}
+        self._long_waits = 0
+        """Calls in flight that may wait long."""
         self._correlation_ids = itertools.count(1)
         self._id = secrets.token_hex(16)
         self._stream_numbers = itertools.count(1)
@@ -172,8 +177,7 @@ class GrpcChannel:
     ) -> tuple[Response, memoryview]:
         if self._closed:
             raise ChannelUnavailable(f"the channel to {self._address} is closed")
-        if len(self._calls) >= CALLS_PER_CHANNEL_LIMIT:
-            raise ChannelUnavailable(f"{CALLS_PER_CHANNEL_LIMIT} calls to {self._address} are already in flight")
+        self._check_limit(method)
         correlation_id = next(self._correlation_ids)
         header = FrameHeader(
             correlation_id=correlation_id,
@@ -197,6 +201,7 @@ class GrpcChannel:
         del header, frame  # each is a copy of the request, and the call may wait long
         now, statistics = self._statistics.now, self._statistics.of_made(method.path)
         started_at = statistics.started(now())
+        self._long_waits += method.may_wait_long
         try:
             return await future
         except CallFailed as failure:
@@ -206,6 +211,7 @@ class GrpcChannel:
             statistics.ended(now() - started_at)
             timer.cancel()
             self._calls.pop(correlation_id, None)
+            self._long_waits -= method.may_wait_long
 
     async def close(self) -> None:
         self._closed = True
@@ -216,6 +222,15 @@ class GrpcChannel:
         if exchange is not None:
             await exchange.close("the channel was closed")
         self._fail_all(f"the channel to {self._address} was closed")
+
+    def _check_limit(self, method: Method[Any, Any]) -> None:
+        """ChannelUnavailable if too many calls of the method's kind are in flight."""
+        if method.may_wait_long:
+            if self._long_waits >= LONG_WAITS_PER_CHANNEL_LIMIT:
+                text = f"{LONG_WAITS_PER_CHANNEL_LIMIT} calls that wait for records or members"
+                raise ChannelUnavailable(f"{text} at {self._address} are already in flight")
+        elif len(self._calls) - self._long_waits >= CALLS_PER_CHANNEL_LIMIT:
+            raise ChannelUnavailable(f"{CALLS_PER_CHANNEL_LIMIT} calls to {self._address} are already in flight")
 
     def _time_out(self, correlation_id: int, timeout_ms: int) -> None:
         call = self._calls.pop(correlation_id, None)

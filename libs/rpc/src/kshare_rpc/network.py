@@ -39,6 +39,8 @@ class Method(Generic[Request, Response]):
     """Whether a call whose outcome is unknown may be made again (`idempotency_level` in the protos)."""
     is_audited: bool = False
     """Whether its calls have lines in the audit log: commands of administrators."""
+    may_wait_long: bool = False
+    """Whether calls may wait for records or for other clients. Such calls have a limit of their own on each side."""
     callers: tuple[str, ...] = ()
     """The roles whose certificates allow the call (`kshare_rpc.exchange.tls`); empty: every role."""
     path: str = field(init=False)

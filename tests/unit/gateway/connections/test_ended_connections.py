@@ -163,3 +163,37 @@ def test_nothing_is_carried_out_after_a_malformed_request() -> None:
         assert stored.count == 0
 
     run(scenario)
+
+
+@pytest.mark.parametrize("ends", ["closed", "lost"])
+def test_a_call_that_waits_for_other_members_is_not_awaited_after_its_client_has_gone(ends: str) -> None:
+    """It would keep the call's place in the channel until the coordinator answers, after minutes."""
+    protocols = [{"name": "range", "metadata": b"\0\1"}]
+    values = {"group_id": "group", "session_timeout": 7_000, "protocol_type": "consumer", "protocols": protocols}
+
+    def joining() -> int:
+        return sum(task.get_name() == "JoinGroup" for task in asyncio.all_tasks())
+
+    async def scenario(harness: GatewayHarness) -> None:
+        answered = asyncio.Event()
+
+        async def joined(request: Any, payload: memoryview) -> Any:
+            await all_joined.wait()
+            answered.set()
+            return coordinator_pb2.JoinGroupResponse()
+
+        all_joined = asyncio.Event()
+        harness.catalog.answers["JoinGroup"] = joined
+        client = harness.client()
+        client.send(ApiKey.JOIN_GROUP, 3, rebalance_timeout=300_000, **values)
+        await harness.settle()
+        assert len(harness.catalog.requests("JoinGroup")) == joining() == 1
+        if ends == "closed":
+            assert not client.connection.eof_received()
+        client.lose()
+        await harness.settle()
+        assert joining() == 0
+        all_joined.set()
+        await asyncio.wait_for(answered.wait(), 5)  # the coordinator's call goes on
+
+    run(scenario)

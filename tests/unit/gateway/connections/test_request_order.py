@@ -166,3 +166,29 @@ def test_no_request_waits_for_one_that_waits_for_records() -> None:
     waited_for = frozenset[ApiKey]().union(*WAITS_FOR.values())
     assert not waited_for & {ApiKey.FETCH, ApiKey.SHARE_FETCH}
     assert ApiKey.PRODUCE not in WAITS_FOR[ApiKey.PRODUCE]
+
+
+def test_one_request_that_waits_for_members_at_a_time_and_the_others_do_not_wait_for_it() -> None:
+    protocols = [{"name": "range", "metadata": b"\0\1"}]
+    joining = {"group_id": "group", "session_timeout": 7_000, "protocol_type": "consumer", "protocols": protocols}
+    join = Asked(
+        *(ApiKey.JOIN_GROUP, 3, {**joining, "rebalance_timeout": 9_000}, "JoinGroup"),
+        lambda request: coordinator_pb2.JoinGroupResponse(),
+    )
+    sync = Asked(
+        *(ApiKey.SYNC_GROUP, 3, {"group_id": "group", "generation_id": 1}, "SyncGroup"),
+        lambda request: coordinator_pb2.SyncGroupResponse(),
+    )
+
+    async def scenario(harness: GatewayHarness) -> None:
+        calls = Calls(harness, join, sync, OFFSET_COMMIT)
+        client = harness.client()
+        answers = [asked.send(client) for asked in (join, OFFSET_COMMIT, sync, join)]
+        await harness.settle()
+        assert sorted(calls.begun) == ["JoinGroup", "OffsetCommit"]
+        assert client.transport.reading, "the end of the connection must be seen"
+        calls.release.set()
+        await asyncio.wait_for(asyncio.gather(*answers), 5)
+        assert client.answered == [1, 2, 3, 4]
+
+    run(scenario)

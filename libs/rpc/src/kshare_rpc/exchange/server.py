@@ -3,6 +3,10 @@
 When CALLS_PER_STREAM_LIMIT calls of a connection are in flight, the connection is not read until one ends: HTTP/2 flow
 control then holds the caller back. A garbled frame ends its stream, because the data behind it cannot be trusted.
 
+Calls that may wait long (`Method.may_wait_long`) do not count there, because they would hold back all others for
+minutes. They go on after their caller has given them up, so their number can grow beyond the caller's own limit. Above
+LONG_WAITS_PER_STREAM_LIMIT another one is refused.
+
 Calls with long answers (`Method.has_long_answer`) begin only while their caller reads. Those of a connection are held
 while UNREAD_ANSWERS_BYTES of its answers are unsent. They are also held while any of its answers are unsent and all
 connections together exceed the service's limit. So a process holds at most that limit and one answer per connection.
@@ -26,7 +30,7 @@ import grpc
 import h2.events
 import h2.exceptions
 
-from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer
+from kshare_rpc.call_server import FLUSH_AT_STOP_MS, CallServer, refused_frame
 from kshare_rpc.exchange.caller_streams import STREAM_HEADER, CallerStream, CallerStreams, caller_stream_of
 from kshare_rpc.exchange.frames import FrameError, decode_frame
 from kshare_rpc.exchange.tls import ANYBODY, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ExchangeTls, caller_of
@@ -41,7 +45,9 @@ answers of small calls wait behind them."""
 LONG_CALLS_PER_TURN = 4
 """Calls with long answers that one connection begins per turn of the event loop: then their answers are counted."""
 CALLS_PER_STREAM_LIMIT = 16_384
-"""The calls in flight of one connection at most."""
+"""The calls in flight of one connection at most, without those that may wait long."""
+LONG_WAITS_PER_STREAM_LIMIT = 16_384
+"""The calls in flight of one connection at most that may wait long."""
 
 
 class _ServedStream:
@@ -80,6 +86,8 @@ class ServerExchange(Http2Exchange):
         self._streams: dict[int, _ServedStream] = {}
         self._waiting: deque[tuple[int, FrameHeader, memoryview]] = deque()
         self._under_way = 0
+        self._long_waits = 0
+        """The calls under way that may wait long."""
         self._held: deque[tuple[int, FrameHeader, memoryview]] = deque()
         """Held calls: those with long answers that wait until the caller has read more."""
         self._ended_by_caller: dict[int, None] = {}
@@ -205,7 +213,7 @@ class ServerExchange(Http2Exchange):
     def _start_waiting(self) -> None:
         """Starts waiting calls, up to the limit of calls in flight."""
         waiting = self._waiting
-        while waiting and self._under_way < CALLS_PER_STREAM_LIMIT:
+        while waiting and self._under_way - self._long_waits < CALLS_PER_STREAM_LIMIT:
             stream_id, header, payload = waiting[0]
             is_long = self._calls.has_long_answer(header.method)
             if is_long and self._long_begun >= LONG_CALLS_PER_TURN:
@@ -225,17 +233,31 @@ class ServerExchange(Http2Exchange):
     def _start(self, stream_id: int, header: FrameHeader, payload: memoryview) -> None:
         stream = self._streams.get(stream_id)
         if stream is not None:
+            waits_long = self._calls.may_wait_long(header.method)
+            if waits_long and self._long_waits >= LONG_WAITS_PER_STREAM_LIMIT:
+                self._refuse(stream_id, stream, header)
+                return
             self._under_way += 1
+            self._long_waits += waits_long
             if self._calls.has_long_answer(header.method):
                 self._long_begun += 1
                 if self._long_begun == 1:
                     # Two turns on, because handlers begin in the next turn.
                     self._loop.call_soon(self._loop.call_soon, self._turn_is_over)
-            self._calls.start(header, payload, partial(self._answer, stream_id, stream), self._caller)
+            self._calls.start(header, payload, partial(self._answer, stream_id, stream, waits_long), self._caller)
 
-    def _answer(self, stream_id: int, stream: _ServedStream, frame: bytes) -> None:
+    def _refuse(self, stream_id: int, stream: _ServedStream, header: FrameHeader) -> None:
+        """Refuses a call that may wait long."""
+        stream.unanswered -= 1
+        text = f"{LONG_WAITS_PER_STREAM_LIMIT} calls of the caller already wait for records or members"
+        self.send(stream_id, refused_frame(header, text))
+        if stream.caller_ended:
+            self._end_if_done(stream_id)
+
+    def _answer(self, stream_id: int, stream: _ServedStream, waited_long: bool, frame: bytes) -> None:
         """Sends a call's answer; at once if no other call is in flight, whose answer may be waiting already."""
         self._under_way -= 1
+        self._long_waits -= waited_long
         stream.unanswered -= 1
         if self._streams.get(stream_id) is not stream:
             return  # the caller has disconnected

@@ -49,7 +49,7 @@ from kshare_gateway.connections.request_parts import (
     parts_of,
     repeated_together,
 )
-from kshare_gateway.connections.slot import LANES, Slot
+from kshare_gateway.connections.slot import GROUP_WAIT, LANES, Slot
 from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUEST
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
@@ -124,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
         self._frames = FrameReader(environment.maximum_frame_length)
         self._slots: deque[Slot] = deque()
         self._held_frame: memoryview | None = None
-        self._lanes_in_use = [False, False, False]
+        self._lanes_in_use = [False] * (GROUP_WAIT + 1)
         self._will_send = False
         """Whether `_turn_is_over` is going to be called."""
         self._is_decoding = False
@@ -207,6 +207,9 @@ class ClientConnection(asyncio.Protocol):
         if not self._was_closed_here:
             self._carry_out_produces()
         self.account.close()
+        for slot in self._slots:
+            if slot.task is not None:
+                slot.task.cancel()  # its call would take room in the channel until the other members have joined
         self._slots.clear()
         self._held_frame = None
         self._frames = FrameReader(0)
@@ -333,7 +336,8 @@ class ClientConnection(asyncio.Protocol):
     def _adjust_reading(self) -> None:
         if self._is_closed or self._transport is None:
             return
-        is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER]
+        lanes = self._lanes_in_use
+        is_at_long_work = self._is_decoding or lanes[_LONG_ANSWER] or lanes[GROUP_WAIT]
         takes_more = (self._may_start() and self._held_frame is None) or (
             # Keep reading: the end of the connection is seen only after the data that was sent before it.
             is_at_long_work and not (self._is_stopping or self._writing_is_paused)
@@ -448,7 +452,10 @@ class ClientConnection(asyncio.Protocol):
             self._end_failed_session(response)
             return None
         run = self._run if self._environment.traces is None else self._run_traced
-        return self._environment.spawn(run(slot, header, context, request), handler.name)
+        task = self._environment.spawn(run(slot, header, context, request), handler.name)
+        if slot.lane == GROUP_WAIT:
+            slot.task = task
+        return task
 
     def _end_failed_session(self, response: Response | None) -> None:
         """Closes the connection after the answer to a failed authentication."""

@@ -56,8 +56,8 @@ _ROWS: tuple[tuple[tuple[ApiKey, ...], frozenset[ApiKey]], ...] = (
     # Committed offsets are those of the last change.
     ((ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE), _OFFSET_CHANGES),
     ((ApiKey.OFFSET_COMMIT,), _OFFSET_CHANGES - {ApiKey.OFFSET_COMMIT}),
-    # A member commits before it leaves: the commit of one that has left is refused.
-    ((ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT), frozenset({ApiKey.OFFSET_COMMIT})),
+    # A member commits before it leaves or joins the next generation: later its commit is refused.
+    ((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT), frozenset({ApiKey.OFFSET_COMMIT})),
     # Only a group without members is deleted, with all that it committed.
     ((ApiKey.DELETE_GROUPS,), _OFFSET_CHANGES | _GROUP_CHANGES),
     # Members that left are not described, deleted groups are not listed.

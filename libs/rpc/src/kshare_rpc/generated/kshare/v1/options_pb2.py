@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kshare/v1/options.proto\x12\tkshare.v1\x1a google/protobuf/descriptor.proto:9\n\x0fhas_long_answer\x12\x1e.google.protobuf.MethodOptions\x18\xd0\x86\x03 \x01(\x08:1\n\x07\x63\x61llers\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x03(\t:4\n\nis_audited\x12\x1e.google.protobuf.MethodOptions\x18\xd2\x86\x03 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kshare/v1/options.proto\x12\tkshare.v1\x1a google/protobuf/descriptor.proto:9\n\x0fhas_long_answer\x12\x1e.google.protobuf.MethodOptions\x18\xd0\x86\x03 \x01(\x08:1\n\x07\x63\x61llers\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x03(\t:4\n\nis_audited\x12\x1e.google.protobuf.MethodOptions\x18\xd2\x86\x03 \x01(\x08:7\n\rmay_wait_long\x12\x1e.google.protobuf.MethodOptions\x18\xd3\x86\x03 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)

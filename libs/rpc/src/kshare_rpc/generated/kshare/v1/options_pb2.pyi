@@ -14,6 +14,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 HAS_LONG_ANSWER_FIELD_NUMBER: _builtins.int
 CALLERS_FIELD_NUMBER: _builtins.int
 IS_AUDITED_FIELD_NUMBER: _builtins.int
+MAY_WAIT_LONG_FIELD_NUMBER: _builtins.int
 has_long_answer: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Answers are full of records: such calls begin only while callers read the answers before them."""
 callers: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _containers.RepeatedScalarFieldContainer[_builtins.str]]
@@ -22,3 +23,5 @@ administrator with the commands of `kshare`.
 """
 is_audited: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Its calls have lines in the audit log: commands of administrators."""
+may_wait_long: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
+"""Calls may wait for records or for other clients: they have a limit of their own, so that they leave room for others."""
