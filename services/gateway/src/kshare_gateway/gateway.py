@@ -197,10 +197,14 @@ class Gateway:
         task.add_done_callback(self._background_done)
         return task
 
+    async def wait_for_background(self, timeout_ms: int) -> None:
+        """Waits up to `timeout_ms` for the background work of now."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=timeout_ms / 1000)
+
     async def finish_background(self, grace_ms: int) -> None:
         """Waits up to `grace_ms` for background work, then cancels it."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=grace_ms / 1000)
+        await self.wait_for_background(grace_ms)
         rest = list(self._tasks)
         for task in rest:
             task.cancel()

@@ -49,6 +49,8 @@ from kshare_wire.framing import RequestHeader
 if TYPE_CHECKING:
     from kshare_gateway.connections.tls_listener import TlsListener
 
+SHORT_REQUESTS_MS = 300
+"""How long a stopping process lets requests run before it ends those that wait for records or for members."""
 RELEASE_GRACE_MS = 2_000
 """How long a stopping process waits for leaders to release the records that its clients held."""
 
@@ -223,7 +225,9 @@ class GatewayNode:
     async def stop(self, grace_ms: int) -> None:
         """Answers requests in flight for `grace_ms`, closes all connections, and releases their members' records.
 
-        The gateway leaves the catalog first, so that other gateways stop sending clients here.
+        The gateway leaves the catalog first, so that other gateways stop sending clients here. Each connection is
+        closed once its requests are answered. Requests that wait for records are ended after SHORT_REQUESTS_MS, when
+        acknowledgements that came with or before them have reached their leaders.
         """
         self._is_stopping = True
         for server in self._servers:
@@ -235,8 +239,11 @@ class GatewayNode:
         await self._catalog.deregister()
         self._catalog.coordinators.stop_waiting()
         for connection in list(self._connections.values()):
-            connection.stop_reading()
-        await self._gateway.finish_background(grace_ms)
+            connection.close_when_answered()
+        short_ms = min(grace_ms, SHORT_REQUESTS_MS)
+        await self._gateway.wait_for_background(short_ms)
+        self._end_waits()
+        await self._gateway.finish_background(grace_ms - short_ms)
         for connection in list(self._connections.values()):
             connection.close()
         for connection_id in list(self._connections):
@@ -354,14 +361,23 @@ class GatewayNode:
         del self._connections[connection.connection_id]
         self._connections_of_listeners[connection.listener] -= 1
         self._connections_per_ip.closed(connection.client_host[1:])
-        self._release_sessions(connection.connection_id)
-        if self._gateway.waiting_fetches.places(connection.connection_id):
-            work = self._gateway.end_waiting_fetches(connection.connection_id)
-            self._gateway.spawn(work, "end of waiting fetches")
+        self._end_waits_of(connection.connection_id)
+
+    def _end_waits(self) -> None:
+        """Ends the requests that wait for records, and closes connections whose members wait for others."""
+        for connection in list(self._connections.values()):
+            self._end_waits_of(connection.connection_id)
+            if connection.waits_for_members:
+                connection.close()
+
+    def _end_waits_of(self, connection_id: int) -> None:
+        self._release_sessions(connection_id)
+        if self._gateway.waiting_fetches.places(connection_id):
+            self._gateway.spawn(self._gateway.end_waiting_fetches(connection_id), "end of waiting fetches")
 
     def _release_sessions(self, connection_id: int) -> None:
         for session in self._gateway.sessions.connection_lost(connection_id):
-            text = "releasing share session %s, its connection %d was closed"
+            text = "releasing share session %s, its connection %d is closed"
             self._gateway.lines.info("session", text, session.key, connection_id)
             self._gateway.spawn(self._share_fetcher.release(session), "release of a share session")
 

@@ -27,7 +27,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
-from functools import partial
 from logging import DEBUG
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,10 +81,6 @@ if TYPE_CHECKING:
 REQUESTS_UNDER_WAY_LIMIT = 64
 MALFORMED = "malformed"
 _LONG_ANSWER = int(ResponseSize.LONG)
-
-
-def _add_busy(slot: Slot, seconds: float) -> None:
-    slot.busy_s += seconds
 
 
 def _always() -> bool:
@@ -221,10 +216,15 @@ class ClientConnection(asyncio.Protocol):
         if self._is_admitted:
             self._environment.lost(self)
 
-    def stop_reading(self) -> None:
-        """Stops reading requests; requests in flight are still answered."""
+    def close_when_answered(self) -> None:
+        """Starts no more requests, and closes the connection once those in flight are answered."""
         self._is_stopping = True
         self._adjust_reading()
+        self._close_if_answered()
+
+    def _close_if_answered(self) -> None:
+        if self._is_stopping and not self._slots and not self._is_decoding:
+            self.close()
 
     def close(self) -> None:
         """Closes the connection after the responses that are already written."""
@@ -243,6 +243,11 @@ class ClientConnection(asyncio.Protocol):
     def requests_under_way(self) -> int:
         """Number of requests whose responses are not written yet."""
         return len(self._slots)
+
+    @property
+    def waits_for_members(self) -> bool:
+        """Whether a JoinGroup or SyncGroup is in flight."""
+        return self._lanes_in_use[GROUP_WAIT]
 
     # MemoryHolder
 
@@ -336,8 +341,7 @@ class ClientConnection(asyncio.Protocol):
     def _adjust_reading(self) -> None:
         if self._is_closed or self._transport is None:
             return
-        lanes = self._lanes_in_use
-        is_at_long_work = self._is_decoding or lanes[_LONG_ANSWER] or lanes[GROUP_WAIT]
+        is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER] or self.waits_for_members
         takes_more = (self._may_start() and self._held_frame is None) or (
             # Keep reading: the end of the connection is seen only after the data that was sent before it.
             is_at_long_work and not (self._is_stopping or self._writing_is_paused)
@@ -356,8 +360,8 @@ class ClientConnection(asyncio.Protocol):
             self._environment.spawn(self._answer_raw(self.sasl, frame, self._new_slot(-1, 0, size)), "authentication")
             return
         api_key, version, correlation_id = peek_request(frame)
-        if self.sasl is not None:
-            self._check_session(self.sasl, api_key)
+        if self.sasl is not None and (problem := self.sasl.problem_with(api_key)) is not None:
+            raise ConnectionMustClose(problem)
         served = self._handlers.get(api_key)
         if served is None or not served.versions.minimum <= version <= served.versions.maximum:
             if api_key != ApiKey.API_VERSIONS:
@@ -380,12 +384,6 @@ class ClientConnection(asyncio.Protocol):
             return
         self._is_decoding = True
         self._environment.spawn(self._decode_on(steps, header, size), "decoding")
-
-    def _check_session(self, sasl: SaslSession, api_key: int) -> None:
-        """ConnectionMustClose for a request that the state of the authentication does not allow."""
-        problem = sasl.problem_with(api_key)
-        if problem is not None:
-            raise ConnectionMustClose(problem)
 
     async def _answer_raw(self, sasl: SaslSession, frame: memoryview, slot: Slot) -> None:
         """Answers a message of a mechanism that came without a header; a failure only closes the connection."""
@@ -568,7 +566,7 @@ class ClientConnection(asyncio.Protocol):
         """The response, which says how long the client is throttled, and its bytes."""
         work: Awaitable[Response | None] = self._answer_in_parts(slot, header, context, request)
         if context.gateway.throttling.measures_time:
-            work = Timed(work, time.perf_counter, partial(_add_busy, slot))
+            work = Timed(work, time.perf_counter, slot.add_busy)
         response = await work
         if response is None:
             self._throttle_ms(slot, header, context, None, ())
@@ -660,8 +658,7 @@ class ClientConnection(asyncio.Protocol):
             log.exception("%s failed with an unexpected error", handler.name)
             text = "The gateway could not process the request; see its log"
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
-        assert handler.failed is not None
-        return handler.failed(context, request, error), error
+        return self._failed(header, context, request, error), error
 
     def _throttle_ms(
         self,
@@ -740,10 +737,12 @@ class ClientConnection(asyncio.Protocol):
         metrics.answered(slot.api_key, slot.version, metrics.now() - slot.started_at)
         if response is not None:
             metrics.note_errors(response)
+        self._close_if_answered()
 
     def _turn_is_over(self) -> None:
         self._will_send = False
         self._send_done()
+        self._close_if_answered()
         if not self._is_closed and (self._reading_is_paused or self._has_frame):
             self._serve()
 

@@ -41,3 +41,6 @@ class Slot:
         self.buffers: list[Buffer] = []
         self.is_done = False
         self.lane = LANES.get(api_key, 0)
+
+    def add_busy(self, seconds: float) -> None:
+        self.busy_s += seconds
