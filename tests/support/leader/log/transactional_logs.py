@@ -13,8 +13,8 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.pending_appends import Appended
 from kshare_leader.log.producers.state import TransactionalAppend
+from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
 from kshare_leader.log.producers.transactions import EndTransaction
-from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.network import CallFailed, Channel
 from support.leader.log.leader_logs import BROKER, StillClock

@@ -10,10 +10,10 @@ import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log import transaction_verifier
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers import transaction_verifier
 from kshare_leader.log.producers.pending_appends import Appended
-from kshare_leader.log.transaction_verifier import TransactionVerifier
+from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
 from kshare_rpc.network import CallTimeout, ChannelUnavailable
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_wire.record_batches import read_header

@@ -29,8 +29,8 @@ from kshare_leader.log import keys
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
+from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
 from kshare_leader.log.stray_topics import StrayTopics
-from kshare_leader.log.transaction_verifier import TransactionVerifier
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_leader.reassignment.sender import PartitionSender

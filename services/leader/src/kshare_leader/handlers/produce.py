@@ -17,7 +17,7 @@ from kshare_fastpath.prompt_future import PromptFuture, when_all_ended
 from kshare_leader.handlers.partitions import UNKNOWN, key_of, leader_in_answer
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.pending_appends import Appended
-from kshare_leader.log.transaction_verifier import TransactionVerifier
+from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import PRODUCE
 from kshare_rpc.serving import answers
