@@ -379,7 +379,7 @@ def test_the_directory_of_another_leader_opens_and_removes_nothing(is_older_stor
         others, seen = topic(leaders=(2, 2)), (topic(leaders=(2, 2), leader_epoch=4), topic(OTHER))
         await fill(open_logs(disk, others, node_id=2), TOPIC)
         if is_older_store:
-            disk.write([Write(keys.META, b"node.id", None)])
+            disk.write([Write(keys.META, keys.NODE_ID_KEY, None)])
         logs = open_logs(disk, *seen)
         (problem,) = logs.problems()
         assert "belong to " in problem and "2" in problem and "but this is leader 1; nothing is served" in problem
@@ -394,7 +394,7 @@ def test_a_store_of_an_older_version_takes_the_id_of_a_leader_that_leads_one_of_
     async def test() -> None:
         disk = store()
         await fill(open_logs(disk), TOPIC)
-        disk.write([Write(keys.META, b"node.id", None)])
+        disk.write([Write(keys.META, keys.NODE_ID_KEY, None)])
         assert open_logs(disk, topic(leaders=(1, 2))).problems() == []
         logs = open_logs(disk, topic(), node_id=2)
         assert "belong to leader 1, but this is leader 2" in logs.problems()[0]

@@ -18,7 +18,7 @@ whole topic is one range of keys in each family.
 | unfinished_dead_letters | group          | empty: the share-partition may have Archiving records |
 | leader_epochs | leader epoch, 8 bytes    | the offset of the first batch that it wrote, 8 bytes |
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
-| meta       | "node.id", no partition     | the id of the leader whose records lie here, as decimal digits |
+| meta       | "leader.node.id", no partition | the id of the leader whose records lie here, as decimal digits |
 | meta       | "producer.id.end", no partition | see `producers.seen_ids`, 8 bytes |
 | meta       | "catalog.position", no partition | a version of the catalog, 8 bytes, and a start: see `stray_topics` |
 | meta       | "stray-topic/", topic id    | empty: see `stray_topics` |
@@ -53,7 +53,7 @@ PARTITION_FAMILIES = (
 )
 
 CLUSTER_ID_KEY = b"cluster.id"
-NODE_ID_KEY = b"node.id"
+NODE_ID_KEY = b"leader.node.id"
 PRODUCER_ID_END_KEY = b"producer.id.end"
 
 PARTITION_PREFIX_BYTES = TOPIC_ID_LENGTH + 4
