@@ -217,10 +217,18 @@ class ShareFetcher:
         terms.is_whole = is_whole
         calls.fetches += 1
         try:
-            return await self._fetch(session, calls, terms, fetched, acknowledgements, is_first=is_first)
-        finally:
-            calls.fetches -= 1
-            self._count_kept(calls)
+            answers = await self._fetch(session, calls, terms, fetched, acknowledgements, is_first=is_first)
+        except GeneratorExit:  # the event loop has ended: nothing is kept any more, and no timer can be set
+            raise
+        except BaseException:
+            self._fetch_ended(calls)
+            raise
+        self._fetch_ended(calls)
+        return answers
+
+    def _fetch_ended(self, calls: _SessionCalls) -> None:
+        calls.fetches -= 1
+        self._count_kept(calls)
 
     async def _fetch(
         self,
