@@ -16,7 +16,7 @@ def disturbed_plan(seed: int) -> Plan:
     return replace(plan, shape=shape, records=min(plan.records, 400), fault_count=max(plan.fault_count, 3))
 
 
-@pytest.mark.parametrize("seed", range(9_000, 9_006))
+@pytest.mark.parametrize("seed", range(9_001, 9_007))
 def test_a_seed_with_moves_and_faults(seed: int) -> None:
     run = MovingRun(disturbed_plan(seed))
     check(run.run())
