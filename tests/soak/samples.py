@@ -21,6 +21,7 @@ class Sample(NamedTuple):
     memory_mb: dict[str, float]
     """By process: the supervisor, and the nodes that are running."""
     descriptors: dict[str, int]
+    """See `descriptors`."""
     disk_mb: float
     delivered_per_s: float
     p50_ms: float | None
@@ -54,7 +55,7 @@ class Watch:
         sample = Sample(
             at_s=now - self._began_at,
             memory_mb={name: _own_memory_mb(pid) for name, pid in pids.items()},
-            descriptors={name: _descriptors(pid) for name, pid in pids.items()},
+            descriptors={name: descriptors(pid) for name, pid in pids.items()},
             disk_mb=_disk_bytes(self._cluster.data_dir) / 1e6,
             delivered_per_s=len(waited) / max(now - self._looked_at, 1e-3),
             p50_ms=percentile(waited, 0.5) * 1000 if waited else None,
@@ -72,11 +73,20 @@ def _own_memory_mb(pid: int) -> float:
     return resident_mb(pid) - sum(resident_mb(child) for child in children_of(pid))
 
 
-def _descriptors(pid: int) -> int:
+def descriptors(pid: int) -> int:
+    """The open descriptors of a process, without those of the tables that its store has on disk; 0 if it has ended.
+
+    A store keeps its tables open, and merges them when it has 16 of a kind. A coordinator writes few of them, one after
+    each full disk, so it takes hours for that. A table that is still open although its file was removed counts.
+    """
+    count = 0
     try:
-        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    except OSError:  # it ended since it was listed
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # it was closed since it was listed
+                count += not str(descriptor.readlink()).endswith(".sst")
+    except OSError:
         return 0
+    return count
 
 
 def _disk_bytes(folder: Path) -> int:
