@@ -69,7 +69,7 @@ def test_ports_are_published_on_this_machine_only() -> None:
     wide = addresses(KSHARE_PUBLISH_ADDRESS="0.0.0.0", OBSERVABILITY_PUBLISH_ADDRESS="10.0.0.1")
     assert {wide[name] for name in ("gateway-1", "gateway-2", "attached-gateway", "kafka")} == {"0.0.0.0"}
     assert {wide[name] for name in ("prometheus", "grafana", "jaeger")} == {"10.0.0.1"}
-    assert wide["console"] == "127.0.0.1", "nobody signs in there"
+    assert wide["console"] == "127.0.0.1", "users do not sign in there"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -18,7 +18,7 @@ from kshare_servicekit.flags import SettingsError
 from support.environment.certificates import Authority
 
 EVERYWHERE = "0.0.0.0:8080"
-IN_CLEAR_TEXT, READABLE = "passwords and session cookies cross the network unencrypted", "nobody signs in"
+IN_CLEAR_TEXT, READABLE = "passwords and session cookies cross the network unencrypted", "users do not sign in"
 
 
 def warnings_of(

@@ -85,7 +85,7 @@ class ConsoleNode:
                 "--console-admin without sign-in is for 127.0.0.1: everybody who reaches "
                 f"{settings.console_listen} could change groups. Give --client-config with a SASL listener"
             )
-        log.warning("nobody signs in, so everybody who reaches %s can read records", settings.console_listen)
+        log.warning("users do not sign in: anyone who can reach %s can read records", settings.console_listen)
 
     def problems(self) -> list[str]:
         return [] if self._problem is None else [self._problem]
