@@ -556,7 +556,9 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.continued = write.write_id if write.has_more else NO_WRITE
         if not write.has_more:
             self.awaited.discard(write.write_id)
-        assert self.machine.durable_start_offset == self.new_naive(self.store.start).start, "what a restart would read"
+        restart, durable = self.new_naive(self.store.start).start, self.machine.durable_start_offset
+        assert restart <= durable, "a restart does not begin behind it"
+        assert self.exists.isdisjoint(range(restart, durable)), "a restart begins before it only at missing offsets"
         ended = self.naive.pending_of(write.write_id, self.end_of(write))
         self.naive.write_succeeded(write.write_id, self.end_of(write))
         self.confirmed.update(offset for offset, state in ended.items() if state in (*TERMINAL, ARCHIVING))

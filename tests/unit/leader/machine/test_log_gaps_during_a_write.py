@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import pytest
 
+from kshare_core.states import RecordState
 from kshare_leader.machine.acknowledgement import AcknowledgementBatch
 from kshare_leader.machine.acquisition import FetchLimits
 from kshare_leader.machine.interval_map import Owner
 from kshare_leader.machine.share_partition import SharePartition
+from kshare_leader.machine.state_write import StateBatch
 from support.leader.share.group_limits import group_limits
 
 OWNER = Owner("m1", 1, "incarnation")
@@ -62,3 +64,24 @@ def test_a_write_of_single_records_is_followed_by_another_only_where_something_i
     machine.write_succeeded(second.write_id)
     following = machine.next_write()
     assert (None if following is None else following.start_offset) == (11 if marker else None)
+
+
+def test_a_change_that_moves_the_start_over_missing_offsets_counts_them_and_needs_no_other_write() -> None:
+    """The stored end lies behind them, so they stay stored as Available; a restart finds them missing again."""
+    stored = StateBatch(0, 5, RecordState.AVAILABLE, 1)
+    machine = SharePartition(start_offset=0, state_batches=[stored])
+    machine.acquire(LIMITS, 0, 0, [(3, 3)], 5)
+    assert machine.start_offset == 3
+    acknowledge(machine, 3, 3)
+    write = machine.next_write()
+    assert write is not None
+    assert (write.start_offset, write.state_batches) == (3, [StateBatch(3, 3, RecordState.ACKNOWLEDGED, 2)])
+    assert write.delivery_complete_count == 2, "offset 4 as well, so that the lag is 1"
+    machine.write_succeeded(write.write_id)
+    assert (machine.start_offset, machine.durable_start_offset, machine.next_write()) == (5, 5, None)
+    again = SharePartition(
+        start_offset=3, state_batches=[*write.state_batches, StateBatch(4, 5, RecordState.AVAILABLE, 1)]
+    )
+    assert again.start_offset == 4
+    again.acquire(LIMITS, 0, 4, [(5, 5)], 6)
+    assert again.start_offset == 5

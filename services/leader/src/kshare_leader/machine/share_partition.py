@@ -14,7 +14,7 @@ Rules
 - With dead letters, records that are given up are Archiving until `dead_letters_done`: they cannot be acquired, and
   they hold the start offset.
 - State that can be derived from the log is not persisted: acquisitions, and archived offsets that the log does not
-  have. Only a start offset that moved over such offsets is written.
+  have. A start offset that moved only over such offsets is written; one that also moved over changes need not be.
 - Below the log's start only due dead letters hold the start offset: see `remove_below`.
 - A request is validated as a whole before any of it is applied.
 - The cost of an operation is the runs that it touches and a few bisections, however many runs are in flight.
@@ -134,7 +134,10 @@ class SharePartition:
         # A write with an unknown outcome may have ended the first batches without the start offset.
         self._move_start_without_write()
         self.durable_start_offset = self._window.start_offset
-        """The stored start offset, which a restart would read; valid once the first one is stored."""
+        """The start offset once the last write was durable; valid once the first one is stored.
+
+        A restart begins here, or before it at offsets that the log does not have: these are not persisted.
+        """
         self.facts = DeliveryFacts()
 
     # Queries
