@@ -558,7 +558,8 @@ class SharePartitionModel(RuleBasedStateMachine):
             self.awaited.discard(write.write_id)
         restart, durable = self.new_naive(self.store.start).start, self.machine.durable_start_offset
         assert restart <= durable, "a restart does not begin behind it"
-        assert self.exists.isdisjoint(range(restart, durable)), "a restart begins before it only at missing offsets"
+        before = self.exists.intersection(range(restart, durable))
+        assert all(self.store.records[offset][0] in TERMINAL for offset in before), "nor deliver a record before it"
         ended = self.naive.pending_of(write.write_id, self.end_of(write))
         self.naive.write_succeeded(write.write_id, self.end_of(write))
         self.confirmed.update(offset for offset, state in ended.items() if state in (*TERMINAL, ARCHIVING))

@@ -136,7 +136,8 @@ class SharePartition:
         self.durable_start_offset = self._window.start_offset
         """The start offset once the last write was durable; valid once the first one is stored.
 
-        A restart begins here, or before it at offsets that the log does not have: these are not persisted.
+        A restart delivers no record before it. It may begin before it, at offsets that the log does not have, because
+        their state is not persisted.
         """
         self.facts = DeliveryFacts()
 
