@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.simulation.cluster import EMBEDDED
+from support.simulation.runner import run_seeds
 from support.simulation.scenario import run_seed
 
 DEFAULT_SEEDS = 25
@@ -35,6 +37,12 @@ def test_a_seed_breaks_no_rule(simulated_seed: int) -> None:
     assert not outcome.failed, (
         f"{outcome.report()}\nagain: python -m support.simulation --seed {simulated_seed} --trace"
     )
+
+
+def test_a_run_that_raises_is_a_seed_that_failed_and_the_next_one_runs() -> None:
+    raised, passed = run_seeds([("no engine", 7), (EMBEDDED, 1)], processes=1)
+    assert (raised.seed, raised.failed, passed.failed) == (7, True, False)
+    assert "no engine engine, seed 7: the run raised" in raised.report and "Error" in raised.report
 
 
 @pytest.mark.parametrize("seed", [3, 4])

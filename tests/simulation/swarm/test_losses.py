@@ -13,7 +13,7 @@ import pytest
 
 from support.simulation.cluster import EMBEDDED, KAFKA, Cluster, Shape
 from support.simulation.fault_kinds.losses import LOSS_KINDS, SILENTLY
-from support.simulation.faults import Fault, FaultKind, draw_faults
+from support.simulation.faults import Fault, FaultInjector, FaultKind, draw_faults
 from support.simulation.loop import VirtualLoop
 from support.simulation.mutations.planted_bug import on_etcd
 from support.simulation.plan import DRAW_PLAN, SCALING, Plan
@@ -67,6 +67,28 @@ def test_the_last_gateway_is_not_lost() -> None:
     outcome = run.run()
     assert not outcome.failed, outcome.report()
     assert not +run.injector.met and "gateway-1" in run.cluster.hosts
+
+
+def test_the_last_gateway_that_clients_know_is_not_lost_while_another_joins() -> None:
+    loop = VirtualLoop()
+    cluster = Cluster(loop, "1", Shape())
+    injector = FaultInjector(cluster, random.Random(1), LOSS_KINDS)
+    lose = next(kind.begin for kind in LOSS_KINDS if kind.name == "gateway-lost")
+    fault = Fault(0.0, "gateway-lost", ("gateway-1",), 3.0, SILENTLY)
+
+    async def main() -> None:
+        await cluster.start()
+        joining = loop.create_task(cluster.add_host("gateway"))
+        await asyncio.sleep(0)
+        assert "gateway-2" in cluster.hosts and not cluster.is_known_to_clients("gateway-2")
+        await lose(injector, fault)
+        assert not cluster.lost
+        await joining
+        assert cluster.is_known_to_clients("gateway-2")
+        await lose(injector, fault)
+        assert list(cluster.lost) == ["gateway-1"]
+
+    loop.run(main())
 
 
 @pytest.mark.parametrize("engine", [EMBEDDED, KAFKA])

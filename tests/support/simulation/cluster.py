@@ -259,9 +259,13 @@ class Cluster:
         self.lost[name] = None
         self._end(name, silent=silent)
 
+    def is_known_to_clients(self, name: str) -> bool:
+        """Whether clients find the gateway; they do not while it joins."""
+        return client_address(name) in self._gateways
+
     def forget_address(self, name: str) -> None:
         """Clients look for no gateway there any more."""
-        if client_address(name) in self._gateways:
+        if self.is_known_to_clients(name):
             self._gateways.remove(client_address(name))
 
     def _end(self, name: str, *, silent: bool) -> None:

@@ -7,6 +7,8 @@ import logging
 import multiprocessing
 import signal
 import time
+import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -34,9 +36,14 @@ def run_as(variant: str, seed: int) -> Outcome:
 
 
 def _run(job: tuple[str, int]) -> Result:
+    """A run that raises is a seed that failed, and the others go on."""
     engine, seed = job
     started = time.process_time()
-    outcome = run_as(engine, seed)
+    try:
+        outcome = run_as(engine, seed)
+    except Exception:
+        report = f"{engine} engine, seed {seed}: the run raised\n{traceback.format_exc()}"
+        return Result(engine, seed, True, report, time.process_time() - started, 0.0, 0, Counter())
     spent = time.process_time() - started
     report = outcome.report() if outcome.failed else ""
     return Result(engine, seed, outcome.failed, report, spent, outcome.virtual_seconds, outcome.steps, outcome.coverage)

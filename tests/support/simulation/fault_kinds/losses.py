@@ -42,6 +42,8 @@ async def _vanish(injector: FaultInjector, fault: Fault) -> None:
     cluster = _cluster(injector)
     for name in [name for name in fault.hosts if name in cluster.hosts]:
         others = [host for host in _of_role(cluster, _role(name)) if host != name and host not in cluster.leaving]
+        if _role(name) == "gateway":
+            others = [host for host in others if cluster.is_known_to_clients(host)]
         if others or _role(name) in REPLACED:
             cluster.lose_host(name, silent=fault.strength == SILENTLY)
             injector.unfinished[name] = partial(_replace, cluster, name)
