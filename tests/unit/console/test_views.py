@@ -88,6 +88,7 @@ def test_while_a_coordinator_is_away_its_state_is_shown_and_no_figure_is_made_up
         ("coordinator-1", "healthy"),
         ("coordinator-2", "standby"),
         ("coordinator-3", "unreachable"),
+        ("leader-4", "unreachable"),
     ]
     problems = found["problems"]
     assert isinstance(problems, list)
@@ -101,6 +102,29 @@ def test_while_a_coordinator_is_away_its_state_is_shown_and_no_figure_is_made_up
         groups(snapshot, PageRequest())
     hidden = overview(replace(snapshot, may_see_roles=False), [])
     assert (hidden["roles"], hidden["problems"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("is_live", "is_draining", "state"),
+    [(True, False, "healthy"), (True, True, "draining"), (False, True, "unreachable")],
+)
+def test_a_node_that_registers_between_two_reads_is_shown_once(is_live: bool, is_draining: bool, state: str) -> None:
+    """The list of nodes was read before the placement, when the leader's lease had run out."""
+    leader = coordinator_pb2.DescribePartitionsResponse.Leader(
+        node_id=4, rpc_address="l:1", is_live=is_live, is_draining=is_draining
+    )
+    owner = coordinator_pb2.DescribeStatePartitionsResponse.ShareCoordinator(
+        node_id=2, rpc_address="s:1", is_live=is_live, is_draining=is_draining
+    )
+    snapshot = Snapshot(
+        time_ms=1,
+        may_see_roles=True,
+        placement=coordinator_pb2.DescribePartitionsResponse(leaders=[leader]),
+        states=coordinator_pb2.DescribeStatePartitionsResponse(share_coordinators=[owner]),
+    )
+    roles = overview(snapshot, [])["roles"]
+    assert isinstance(roles, list)
+    assert [(each["name"], each["state"]) for each in roles] == [("share-coordinator-2", state), ("leader-4", state)]
 
 
 # Share-partitions

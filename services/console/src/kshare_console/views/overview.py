@@ -83,24 +83,31 @@ def roles(snapshot: Snapshot) -> list[Json]:
         elif (role, node.node_id) in draining:
             state, reason = DRAINING, "it gives its partitions away"
         found.append({"role": role, "name": name_of(role, node.node_id), "address": address} | _state(state, reason))
-    found += _gone(snapshot, listed)
+    found += _placed(snapshot, listed)
     return found
 
 
-def _gone(snapshot: Snapshot, listed: set[tuple[str, int]]) -> list[Json]:
-    """Nodes that partitions are placed at and whose lease ran out."""
-    leaders = [("leader", each.node_id, each.rpc_address) for each in snapshot.placement.leaders if not each.is_live]
-    owners = [
-        ("share-coordinator", each.node_id, each.rpc_address)
-        for each in snapshot.states.share_coordinators
-        if not each.is_live
-    ]
-    return [
-        {"role": role, "name": name_of(role, node_id), "address": address}
-        | _state(UNREACHABLE, "its lease ran out; its partitions wait for it")
-        for role, node_id, address in [*owners, *leaders]
-        if (role, node_id) not in listed
-    ]
+def _placed(snapshot: Snapshot, listed: set[tuple[str, int]]) -> list[Json]:
+    """Nodes that partitions are placed at and that are not listed: their lease ran out.
+
+    The lists are read side by side. A node that is live in only one of them has registered meanwhile.
+    """
+    leaders, owners = snapshot.placement.leaders, snapshot.states.share_coordinators
+    found: list[Json] = []
+    for role, placed in (("share-coordinator", owners), ("leader", leaders)):
+        for each in placed:
+            if (role, each.node_id) in listed:
+                continue
+            state, reason = HEALTHY, ""
+            if not each.is_live:
+                state, reason = UNREACHABLE, "its lease ran out; its partitions wait for it"
+            elif role == "leader" and each.rpc_address in snapshot.unreachable_leaders:
+                state, reason = UNREACHABLE, snapshot.unreachable_leaders[each.rpc_address]
+            elif each.is_draining:
+                state, reason = DRAINING, "it gives its partitions away"
+            name, address = name_of(role, each.node_id), each.rpc_address
+            found.append({"role": role, "name": name, "address": address} | _state(state, reason))
+    return found
 
 
 def _state(state: str, reason: str) -> dict[str, object]:
