@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.simulation.evidence import Evidence, Expectations
@@ -27,11 +29,11 @@ def read(stored: Stored | None) -> Event:
     return StateLoaded(10.0, 9.0, 8.9, "g1", 0, "leader-1", 1, 1, 0, batches)
 
 
-def broken(*events: Event) -> set[str]:
+def broken(*events: Event, expected: Expectations = EXPECTED) -> set[str]:
     history = History()
     for event in events:
         history.add(event)
-    return {violation.rule for violation in StoredStateRules(Evidence(history, EXPECTED)).violations()}
+    return {violation.rule for violation in StoredStateRules(Evidence(history, expected)).violations()}
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,18 @@ def test_what_a_read_may_find(
     other = [] if unanswered is None else [arrived(1 if comes_first else 3, unanswered)]
     events = [*other, *known] if comes_first else [*known, *other]
     assert broken(*events, read(found)) == ({"a confirmed state was not stored"} if is_broken else set())
+
+
+@pytest.mark.parametrize("switches_owners", [False, True])
+@pytest.mark.parametrize(("sent_at", "was_confirmed"), [(2.4, False), (2.6, True)])
+def test_only_an_owner_that_can_be_replaced_unknowingly_may_miss_what_was_confirmed_after_a_read_was_sent(
+    switches_owners: bool, sent_at: float, was_confirmed: bool
+) -> None:
+    """The write is confirmed at 2.5, and the read arrives at 9.0 at an owner that was paused."""
+    events = [arrived(1, (AVAILABLE, 1)), confirmed(1, (AVAILABLE, 1)), arrived(2, (AVAILABLE, 2))]
+    old = StateLoaded(10.0, 9.0, sent_at, "g1", 0, "leader-1", 1, 1, 0, ((5, 5, AVAILABLE, 1),))
+    found = broken(
+        *events, confirmed(2, (AVAILABLE, 2)), old, expected=replace(EXPECTED, switches_owners=switches_owners)
+    )
+    may_be_old = switches_owners and not was_confirmed
+    assert found == (set() if may_be_old else {"a confirmed state was not stored"})

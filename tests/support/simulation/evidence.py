@@ -106,6 +106,9 @@ class Expectations:
     """retention.bytes of the topic; -1: only DeleteRecords deletes records."""
     deletion_delay_s: float = 0.0
     """How long after a DeleteRecords its records may still be acquired: leaders with logs elsewhere hear of it late."""
+    switches_owners: bool = False
+    """Whether state partitions get new owners before the old ones know of it (the kafka engine). An old one answers a
+    read that was sent before, and its writes are refused by the log."""
     member_names: Mapping[str, str] = field(default_factory=dict)
     """The names that clients' events have, by the member ids of the network's; equal where nothing is said."""
     is_tapped: bool = True

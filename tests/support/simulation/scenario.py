@@ -184,6 +184,7 @@ class SeedRun:
                 earlier_logs=account.earlier_logs,
                 retention_bytes=RETENTION_BYTES if plan.retains_little else -1,
                 deletion_delay_s=DELETION_DELAY_S if self._is_kafka else 0.0,
+                switches_owners=self._is_kafka,
                 member_names=self._member_names,
                 clocks=self.cluster.clocks(),
                 committed_groups=plan.committed_groups,

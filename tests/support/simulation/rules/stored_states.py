@@ -33,6 +33,9 @@ class _State:
 class StoredStateRules:
     """A read finds what was confirmed before it arrived, or a write without an answer that goes before it.
 
+    With the kafka engine it finds what was confirmed before it was sent: a share coordinator that was paused may answer
+    it although another one owns the state partition meanwhile. Its reader knew of no write by the other.
+
     Of all writes that took effect, the one with the highest delivery count is stored, then the one with the highest
     delivery state (Kafka's PersisterStateBatchCombiner), whatever their order. One without an answer may have taken
     effect or not. A read or write that was answered fences the leaders of older epochs: a write of theirs that arrives
@@ -77,13 +80,14 @@ class StoredStateRules:
         state = self._states[event.group, event.partition]
         if event.state_epoch != state.state_epoch:
             return
-        start_offset = max((start for time, start in state.starts if time <= event.arrived_at), default=-1)
+        since = event.sent_at if self._evidence.expected.switches_owners else event.arrived_at
+        start_offset = max((start for time, start in state.starts if time <= since), default=-1)
         if event.start_offset < start_offset:
             text = f"{event.group}/{event.partition}: start offset {start_offset} was confirmed"
             yield Violation("a confirmed state was not stored", text, [describe(event)])
         found = dict(_by_offset(event.batches))
         for offset, all_confirmed in state.confirmed.items():
-            before = [stored for time, stored in all_confirmed if time <= event.arrived_at]
+            before = [stored for time, stored in all_confirmed if time <= since]
             if offset < event.start_offset or not before:
                 continue
             confirmed = max(before, key=_rank)
