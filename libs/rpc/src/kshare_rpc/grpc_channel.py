@@ -44,7 +44,7 @@ CALLS_PER_CHANNEL_LIMIT = 8_192
 """The calls in flight of a channel at most; another call fails with ChannelUnavailable and nothing is sent."""
 LONG_WAITS_PER_CHANNEL_LIMIT = 8_192
 """The same for calls that may wait long (`Method.may_wait_long`). Clients decide how many there are, and they must not
-keep out commits, heartbeats and the catalog."""
+keep out commits, heartbeats and the catalog, nor a Fetch without a wait, which ends the wait of another."""
 RECONNECT_INTERVAL_MS = 100
 CONNECT_TIMEOUT_MS = 1_000
 """The timeout of one connection attempt. A new attempt finds a process that was restarted elsewhere, or whose address
@@ -177,7 +177,8 @@ class GrpcChannel:
     ) -> tuple[Response, memoryview]:
         if self._closed:
             raise ChannelUnavailable(f"the channel to {self._address} is closed")
-        self._check_limit(method)
+        waits_long = method.may_wait_long and getattr(request, "max_wait_ms", 1) > 0
+        self._check_limit(waits_long=waits_long)
         correlation_id = next(self._correlation_ids)
         header = FrameHeader(
             correlation_id=correlation_id,
@@ -201,7 +202,7 @@ class GrpcChannel:
         del header, frame  # each is a copy of the request, and the call may wait long
         now, statistics = self._statistics.now, self._statistics.of_made(method.path)
         started_at = statistics.started(now())
-        self._long_waits += method.may_wait_long
+        self._long_waits += waits_long
         try:
             return await future
         except CallFailed as failure:
@@ -211,7 +212,7 @@ class GrpcChannel:
             statistics.ended(now() - started_at)
             timer.cancel()
             self._calls.pop(correlation_id, None)
-            self._long_waits -= method.may_wait_long
+            self._long_waits -= waits_long
 
     async def close(self) -> None:
         self._closed = True
@@ -223,9 +224,9 @@ class GrpcChannel:
             await exchange.close("the channel was closed")
         self._fail_all(f"the channel to {self._address} was closed")
 
-    def _check_limit(self, method: Method[Any, Any]) -> None:
-        """ChannelUnavailable if too many calls of the method's kind are in flight."""
-        if method.may_wait_long:
+    def _check_limit(self, *, waits_long: bool) -> None:
+        """ChannelUnavailable if too many calls of this kind are in flight."""
+        if waits_long:
             if self._long_waits >= LONG_WAITS_PER_CHANNEL_LIMIT:
                 text = f"{LONG_WAITS_PER_CHANNEL_LIMIT} calls that wait for records or members"
                 raise ChannelUnavailable(f"{text} at {self._address} are already in flight")

@@ -263,3 +263,30 @@ def test_a_fetch_asks_for_no_more_than_there_is_room_for() -> None:
         assert harness.node._gateway.memory.used_bytes == 0
 
     run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
+
+
+def test_a_connection_whose_member_waits_for_others_is_not_read_without_limit() -> None:
+    """It is read on to see its end; what it pipelines behind a second JoinGroup must not take the whole budget."""
+    limit = 8 * MEBIBYTE
+    protocols = [{"name": "range", "metadata": b"\0\1"}]
+    join = {"group_id": "group", "session_timeout": 7_000, "rebalance_timeout": 300_000, "protocol_type": "consumer"}
+
+    async def scenario(harness: GatewayHarness) -> None:
+        async def joined(request: Any, payload: memoryview) -> Any:
+            await asyncio.Event().wait()
+
+        harness.catalog.answers["JoinGroup"] = joined
+        client = harness.client()
+        for _ in range(2):
+            client.send(ApiKey.JOIN_GROUP, 3, **join, protocols=protocols)
+        await harness.settle()
+        sent = 0
+        data = (struct.pack(">i", 4 * CHUNK - 5) + bytes(4 * CHUNK - 5)) * 2  # chunks never end with a frame
+        while client.transport.reading and sent < 4 * limit:
+            position = sent % len(data)
+            client.connection.data_received((data + data)[position : position + CHUNK])
+            sent += CHUNK
+            await harness.settle()
+        assert sent <= 2 * CHUNK
+
+    run(scenario, {"kshare.queued.max.bytes": str(limit)})

@@ -89,6 +89,9 @@ def test_a_request_that_waits_delays_no_connection(wait: Callable[[GatewayClient
         await asyncio.sleep(SOON_S)
         assert waiting.transport.is_closed and stopping.done()
         assert answer.done() == (wait is not join_group)
+        if wait is fetch:
+            (partition,) = answer.result().responses[0].partitions
+            assert not partition.error_code and not partition.records, "an application may be told of an error"
 
     in_virtual_time(scenario)
 

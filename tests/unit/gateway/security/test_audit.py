@@ -22,6 +22,11 @@ from kshare_wire.generated.requests.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kshare_wire.generated.requests.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.delete_records import (
     DeleteRecordsPartitionResult,
@@ -29,6 +34,7 @@ from kshare_wire.generated.responses.delete_records import (
     DeleteRecordsTopicResult,
 )
 from kshare_wire.generated.responses.incremental_alter_configs import IncrementalAlterConfigsResponse
+from kshare_wire.generated.responses.write_txn_markers import WriteTxnMarkersResponse
 
 CONTEXT = cast(
     RequestContext,
@@ -85,6 +91,16 @@ def test_configs_are_named_without_their_values(caplog: pytest.LogCaptureFixture
         {"resource_type": 4, "resource_name": "1", "configs": ["listener.name.x.ssl.key.password"]}
     ]
     assert line["outcome"] == "succeeded" and "planted" not in json.dumps(line)
+
+
+def test_a_transaction_that_an_administrator_ends_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
+    marker = WritableTxnMarker(producer_id=7, producer_epoch=3, transaction_result=True, topics=[topic])
+    request = WriteTxnMarkersRequest(markers=[marker])
+    Audit().operation(CONTEXT, ApiKey.WRITE_TXN_MARKERS, request, WriteTxnMarkersResponse(markers=[]))
+    (line,) = lines(caplog)
+    assert line["api"] == "WriteTxnMarkers" and line["outcome"] == "succeeded"
+    assert line["resources"] == [{"producer_id": 7, "transaction_result": 1, "topics": ["orders"]}]
 
 
 def _records_deleted(*codes: int) -> DeleteRecordsResponse:

@@ -15,6 +15,7 @@ from kshare_rpc.call_statistics import CallStatistics
 from kshare_rpc.exchange import server
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.grpc_network import GrpcNetwork
 from kshare_rpc.network import CallNotStarted, ChannelUnavailable, Handler, Method, Service, StreamChannel
 
@@ -113,6 +114,39 @@ def test_waiting_calls_do_not_hold_back_other_calls_of_their_stream(monkeypatch:
             await joins[0]
             await join(channel)
             assert coordinator.joins == 4
+
+    asyncio.run(main())
+
+
+def test_fetches_without_a_wait_have_room_beside_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a Fetch ends the wait of another one, when a client has gone or the gateway stops."""
+    monkeypatch.setattr(grpc_channel, "LONG_WAITS_PER_CHANNEL_LIMIT", 4)
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def fetch(request: leader_pb2.FetchRequest, _: memoryview) -> tuple[Message, list[bytes]]:
+            if request.max_wait_ms:
+                await ended.wait()
+            return leader_pb2.FetchResponse(), []
+
+        async with asyncio.timeout(30):
+            serving = await GrpcNetwork().serve("127.0.0.1:0", [Service("Leader", {methods.FETCH: fetch})])
+            channel = GrpcNetwork().connect(serving.address)
+
+            async def ask(max_wait_ms: int) -> None:
+                request = leader_pb2.FetchRequest(max_wait_ms=max_wait_ms)
+                await channel.call(methods.FETCH, request, timeout_ms=TIMEOUT_MS)
+
+            waiting = [asyncio.ensure_future(ask(60_000)) for _ in range(4)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*[ask(0) for _ in range(5)])
+            with pytest.raises(ChannelUnavailable):
+                await ask(1)
+            ended.set()
+            await asyncio.gather(*waiting)
+            await channel.close()
+            await serving.stop(0)
 
     asyncio.run(main())
 

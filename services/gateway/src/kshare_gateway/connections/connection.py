@@ -39,7 +39,7 @@ from kshare_core.work_slices import SLICE_ELEMENTS, WorkAbandoned
 from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.peer_state import peer_has_gone
 from kshare_gateway.connections.request_elements import too_many_elements
-from kshare_gateway.connections.request_memory import MemoryAccount
+from kshare_gateway.connections.request_memory import SMALL_HOLDING_BYTES, MemoryAccount
 from kshare_gateway.connections.request_order import must_wait
 from kshare_gateway.connections.request_parts import (
     JoinedResponse,
@@ -341,9 +341,10 @@ class ClientConnection(asyncio.Protocol):
     def _adjust_reading(self) -> None:
         if self._is_closed or self._transport is None:
             return
-        is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER] or self.waits_for_members
+        waits_for_members = self.waits_for_members and self.account.held_bytes <= SMALL_HOLDING_BYTES
+        is_at_long_work = self._is_decoding or self._lanes_in_use[_LONG_ANSWER] or waits_for_members
         takes_more = (self._may_start() and self._held_frame is None) or (
-            # Keep reading: the end of the connection is seen only after the data that was sent before it.
+            # Its end is seen only after the data that was sent before it; little of it, since members wait for minutes.
             is_at_long_work and not (self._is_stopping or self._writing_is_paused)
         )
         wanted = takes_more and self.account.may_receive()

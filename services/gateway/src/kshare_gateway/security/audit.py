@@ -43,6 +43,7 @@ AUDITED = frozenset(
         ApiKey.ELECT_LEADERS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.OFFSET_DELETE,
+        ApiKey.WRITE_TXN_MARKERS,
     }
 )
 """The APIs that change the cluster for others than their client."""
@@ -51,6 +52,7 @@ RESOURCES_LIMIT = 100
 NAMING = (
     *("name", "topic", "topic_name", "topic_id", "group_id", "resource_type", "resource_name"),
     *("resource_pattern_type", "principal", "host", "operation", "permission_type", "mechanism", "count"),
+    *("producer_id", "transaction_result"),
     *("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter"),
 )
 """The fields of a request's elements that a line has; none of them is a value of a config or a credential."""
@@ -140,6 +142,9 @@ def _resources(request: Request[Any]) -> Iterable[dict[str, Any]]:
             configs = getattr(element, "configs", None)
             if configs:
                 found["configs"] = [config.name[:TEXT_LIMIT] for config in configs[:RESOURCES_LIMIT]]
+            topics = getattr(element, "topics", None)
+            if topics:
+                found["topics"] = [topic.name[:TEXT_LIMIT] for topic in topics[:RESOURCES_LIMIT]]
             yield {**whole, **found}
     if whole and not has_elements:
         yield whole

@@ -289,6 +289,10 @@ async def _fetch_at(
             preferred_read_replica=-1,
             records=records,
         )
+    if not bodies:  # the wait was ended (`records.waiting_fetches`): nothing was read, and no error
+        for asked_partition in wanted:
+            key = TopicPartition(asked_partition.topic_id, asked_partition.partition)
+            bodies[key] = _refusal(key.partition, ErrorCode.NONE)
     return bodies
 
 
