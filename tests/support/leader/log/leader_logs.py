@@ -9,6 +9,7 @@ from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.aside import Aside
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.tail import TailCache
 from kshare_rpc.catalog import CatalogStart, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -70,6 +71,7 @@ def open_logs(
     tails: TailCache | None = None,
     aside: Aside | None = None,
     node_id: int = NODE_ID,
+    seen_ids: SeenProducerIds | None = None,
 ) -> PartitionLogs:
     """The logs of a node after a first view with `topics`, by default one topic of two partitions."""
     logs = PartitionLogs(
@@ -81,6 +83,7 @@ def open_logs(
         report=report,
         tails=tails,
         aside=aside,
+        seen_ids=seen_ids,
     )
     logs.on_view(CatalogView(), view_of(*(topics or (topic(),))))
     return logs

@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from kshare_core.errors import KafkaError
+from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
 from kshare_leader.log.producers.seen_ids import PRODUCER_ID_LIMIT, SeenProducerIds
 from kshare_leader.reassignment.rows import PartitionRows, Row
+from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
-from support.leader.log.leader_logs import KEY, open_logs
+from support.leader.log.leader_logs import KEY, TOPIC, open_logs
 from support.wire.record_building import build_batch
 
 
@@ -59,7 +61,9 @@ def test_entries_of_an_older_version_are_counted_once() -> None:
     assert SeenProducerIds(store).end() == 0
     store.write([Write(keys.PRODUCERS, keys.long_key(keys.partition_prefix(KEY), each), b"") for each in (3, 2_345)])
     seen = SeenProducerIds(store)
-    assert (stored_end(store), seen.end(), stored_end(store)) == (None, 3_000, 3_000)
+    assert seen.end() == 3_000
+    seen.write([], ())
+    assert (seen.end(), stored_end(store)) == (3_000, 3_000)
 
 
 def test_a_copied_partition_brings_the_ids_of_its_producers() -> None:
@@ -70,3 +74,48 @@ def test_a_copied_partition_brings_the_ids_of_its_producers() -> None:
     assert (seen.end(), stored_end(store)) == (0, None)
     rows.write_page(KEY, keys.PRODUCERS, [Row((4_000).to_bytes(8, "big"), b"an entry")])
     assert (seen.end(), stored_end(store)) == (5_000, 5_000)
+
+
+async def store_of_an_older_version(disk: MemoryDisk) -> None:
+    """With the producers 5 and 2,345 in partition 0; no end and no node id."""
+    below = disk.open_store("leader")
+    logs = open_logs(ChecksummedRows(below, plain_families=[keys.LOG]))
+    for producer_id in (5, 2_345):
+        await logs.append(KEY, produced_by(producer_id))
+    logs.close()
+    below.write([Write(keys.META, each, None) for each in (keys.PRODUCER_ID_END_KEY, keys.NODE_ID_KEY)])
+    disk.crash()
+
+
+def test_a_damaged_entry_of_an_older_version_stops_its_partition_only() -> None:
+    async def test() -> None:
+        disk = MemoryDisk()
+        await store_of_an_older_version(disk)
+        below = disk.open_store("leader")
+        key = keys.long_key(keys.partition_prefix(KEY), 5)
+        stored = below.get(keys.PRODUCERS, key)
+        assert stored is not None
+        below.write([Write(keys.PRODUCERS, key, stored[:-1] + bytes([stored[-1] ^ 1]))])
+        store = ChecksummedRows(below, plain_families=[keys.LOG])
+        seen = SeenProducerIds(store, below=below)
+        logs = open_logs(store, seen_ids=seen)
+        assert seen.end() == 3_000  # at the registration, without which the node does not start
+        assert len(logs.problems()) == 1
+        await logs.append(TopicPartition(TOPIC, 1), produced_by(7))
+
+    asyncio.run(test())
+
+
+def test_a_leader_with_a_store_of_an_older_version_on_a_full_disk_registers_and_can_be_read() -> None:
+    async def test() -> None:
+        disk = MemoryDisk()
+        await store_of_an_older_version(disk)
+        store = ChecksummedRows(disk.open_store("leader"), plain_families=[keys.LOG])
+        disk.fail_next_writes(100, "No space left on device")
+        seen = SeenProducerIds(store)
+        assert seen.end() == 3_000
+        logs = open_logs(store, seen_ids=seen)
+        log = logs.find(KEY)
+        assert not logs.is_foreign and log is not None and len(log.read(0, 1)) == 1
+
+    asyncio.run(test())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.stray_topics import CONFIG, StrayTopics
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogStart, CatalogView
+from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from support.leader.log.leader_logs import NODE_ID, TOPIC, StillClock, topic, view_of
@@ -53,6 +55,10 @@ class Leader:
 
     def _register_again(self) -> None:
         self.registrations += 1
+
+    def register(self) -> None:
+        """As the follower does: the next answer is the whole catalog."""
+        self.view = replace(self.view, version=0)
 
     def see(self, *topics: bytes, version: int, starts: Sequence[CatalogStart]) -> None:
         new = view_of(*map(topic, topics), version=version, starts=starts)
@@ -164,8 +170,9 @@ def test_a_leader_that_runs_when_the_coordinator_is_replaced_registers_again() -
         await leader.see_both()
         leader.see(TOPIC, version=SEEN + 3, starts=older(20))
         assert leader.stored() == {TOPIC, CREATED_LATER} and leader.registrations == 1
+        leader.register()
         leader.see(TOPIC, version=SEEN + 4, starts=older(20))
-        assert leader.registrations == 1
+        assert leader.stored() == {TOPIC, CREATED_LATER} and leader.registrations == 1
 
     asyncio.run(test())
 
@@ -198,3 +205,35 @@ def test_the_position_is_stored_before_a_partition_is_copied() -> None:
     leader.start()
     leader.see(version=21, starts=older(20))
     assert leader.stored() == {CREATED_LATER}
+
+
+def test_an_older_catalog_that_counted_past_this_leader_gives_its_changes_first_and_costs_no_topic() -> None:
+    """The coordinator answers a version that it has too with the changes since; those before it are of another copy."""
+
+    async def test() -> None:
+        leader = Leader()
+        await leader.see_both()
+        leader.see(TOPIC, CREATED_LATER, version=SEEN + 3, starts=older(20))
+        assert leader.registrations == 1
+        leader.register()
+        leader.see(TOPIC, version=SEEN + 4, starts=older(20))
+        assert leader.stored() == {TOPIC, CREATED_LATER} and leader.registrations == 1
+        assert topic_id_text(CREATED_LATER) in leader.reports[-1] and CONFIG in leader.reports[-1]
+
+    asyncio.run(test())
+
+
+def test_a_damaged_row_does_not_keep_the_records_of_deleted_topics() -> None:
+    """One was deleted while the leader registered again, one while it was away."""
+    below = MemoryDisk().open_store("leader")
+    store = ChecksummedRows(below, plain_families=[keys.LOG])
+    for topic_id in (TOPIC, CREATED_LATER):
+        row = keys.long_key(keys.partition_prefix(TopicPartition(topic_id, 0)), 0)
+        store.write([Write(keys.LOG, row, b"batch"), Write(keys.PRODUCERS, row, b"an entry")])
+        stored = below.get(keys.PRODUCERS, row)
+        assert stored is not None
+        below.write([Write(keys.PRODUCERS, row, stored[:-1] + b"?")])
+    known, gone = view_of(topic(TOPIC), version=SEEN), view_of(topic(TOPIC), version=SEEN + 1)
+    before = view_of(topic(TOPIC), topic(CREATED_LATER), version=0)
+    for old, new in ((before, known), (CatalogView(), gone)):
+        assert StrayTopics(store, below=below).follow(old, new) == [CREATED_LATER]

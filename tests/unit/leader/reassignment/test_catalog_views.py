@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +12,10 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.log import keys
+from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import COPIES_AT_ONCE, PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
-from kshare_rpc.catalog import CatalogView
+from kshare_rpc.catalog import CatalogStart, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.in_process_network import InProcessNetwork
 from kshare_rpc.reassignment.copy_loop import FAILURES_BEFORE_PROBLEM
@@ -119,7 +121,8 @@ class Leader:
     def __init__(self, *, is_foreign: bool = False) -> None:
         self.disk = MemoryDisk()
         self.store: MemoryStore = self.disk.open_store("leader")
-        self.rows = PartitionRows(self.store)
+        self.strays = StrayTopics(self.store)
+        self.rows = PartitionRows(self.store, strays=self.strays)
         self.row = Write(keys.LOG, keys.partition_prefix(KEY) + b"12345678", b"batch")
         self.store.write([self.row])
         self.rows.set_mark(KEY, MARK)
@@ -139,6 +142,7 @@ class Leader:
 
     async def sees(self, *views: CatalogView) -> None:
         for view in views:
+            self.strays.follow(self.view, view)
             self.moves.on_view(self.view, view)
             self.view = view
         await asyncio.sleep(0.05)
@@ -169,6 +173,25 @@ def test_what_becomes_of_marked_rows(name: str, view: CatalogView, keeps_row: bo
         assert leader.has_row is keeps_row
         assert (leader.rows.mark(KEY) is not None) is keeps_mark
         assert leader.told == ([] if keeps_row else [KEY])
+        await leader.moves.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("runs_on", [True, False], ids=["the leader runs on", "the leader starts again"])
+def test_an_older_catalog_that_does_not_know_the_topic_removes_nothing(runs_on: bool) -> None:
+    """A restored coordinator lacks a topic that was created, and was moving, after the copy."""
+    before = CatalogStart("before", 0)
+    seen = replace(view_with(leader=NODE_ID, moving_to=OTHER, is_fenced=True, version=9), starts=(before,))
+
+    async def main() -> None:
+        leader = Leader()
+        await leader.sees(seen)
+        older = view_of(version=10, starts=[before, CatalogStart("restored", 5)])
+        if not runs_on:
+            leader.view = replace(leader.view, version=0)
+        await leader.sees(older)
+        assert leader.has_row and leader.rows.mark(KEY) == MARK
         await leader.moves.stop()
 
     asyncio.run(main())

@@ -76,9 +76,9 @@ class EmbeddedEngine:
     def _make_parts(self, node: EngineSurroundings) -> None:
         follower, environment, settings = node.follower, node.environment, node.settings
         store = checksummed(self.store)
-        self._seen_ids = SeenProducerIds(store)
+        self._seen_ids = SeenProducerIds(store, below=self.store)
         # A new registration tells the older coordinator which epochs and producer ids were given out.
-        strays = StrayTopics(store, report=node.report, on_older=follower.register_again)
+        strays = StrayTopics(store, below=self.store, report=node.report, on_older=follower.register_again)
         rows = PartitionRows(store, self._seen_ids, strays)
         self.logs = PartitionLogs(
             store=store,

@@ -7,6 +7,8 @@ the catalog gives all of its partitions to other leaders.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_leader.log import keys
@@ -52,7 +54,8 @@ class StoreIdentity:
         if stored is None:
             whose = self._other_leaders(view)
             if whose is None:
-                self._store.write([Write(keys.META, keys.NODE_ID_KEY, str(self._node_id).encode())])
+                with suppress(StorageFailure):  # a full disk can still be read, and the next start writes it
+                    self._store.write([Write(keys.META, keys.NODE_ID_KEY, str(self._node_id).encode())])
                 return None
         elif stored == str(self._node_id).encode():
             return None

@@ -10,6 +10,10 @@ applied. A catalog continues from there if it has the start, and the next start 
 it branched off before, and lacks changes that this leader has seen. Version numbers alone do not tell: the older
 catalog counts on, and may have as many changes by the time at which the leader sees it.
 
+A leader whose catalog turns into an older one does not move its position, and registers again: the answer may have only
+the changes since a version that both catalogs have, so it does not tell which topics are missing. The whole catalog,
+which comes after the registration, does.
+
 The position becomes durable in the same write as the first records that come after it. The marks of stray topics become
 durable with the position of the catalog that does not know them.
 """
@@ -56,14 +60,19 @@ class StrayTopics:
         self,
         store: KeyValueStore,
         *,
+        below: KeyValueStore | None = None,
         report: Callable[[str], None] = lambda text: None,
         on_older: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_older` is called when the catalog that was followed turns into an older one."""
+        """`on_older` is called when the catalog that was followed turns into an older one; it brings the whole one."""
         self._store = store
+        self._below = below or store
+        """Without the checksums of `store`: a damaged row has a topic too."""
         self._report = report
         self._on_older = on_older
         self._is_read = False
+        self._is_unsure = False
+        """Whether the newest view does not tell which topics were deleted: it is older, or could not be compared."""
         self._position: _Position | None = None
         self._strays: dict[bytes, None] = {}
         self._unstored: dict[bytes, bytes | None] = {}
@@ -73,22 +82,26 @@ class StrayTopics:
         """The topics whose records are to be removed, because the new view says that they were deleted."""
         missing = dict.fromkeys(topic_id for topic_id in old.topics_by_id if topic_id not in new.topics_by_id)
         is_first = old.version == 0 and bool(new.cluster_id)
+        was_unsure, self._is_unsure = self._is_unsure, True
         try:
             self._read()
             is_older = self._is_older(new)
-            if is_first or is_older:
-                self._compare_with_stored(new, set(_stored_topics(self._store)), missing, is_older=is_older)
+            if is_older and not is_first:
+                if not was_unsure:
+                    self._on_older()
+                return []
+            if is_first:
+                self._compare_with_stored(new, set(_stored_topics(self._below)), missing, is_older=is_older)
         except StorageFailure as failure:
             self._report(f"the search for records of deleted topics failed: {failure}")
             return []
         for topic_id in [topic_id for topic_id in self._strays if topic_id in new.topics_by_id]:
             self.forget(topic_id)
+        self._is_unsure = False
         self._move_to(new)
-        if is_first or is_older:
+        if is_first:
             self._warn()
             self._try_to_save()
-        if is_older and not is_first:
-            self._on_older()
         return [topic_id for topic_id in missing if topic_id not in self._strays]
 
     def _compare_with_stored(
@@ -134,6 +147,10 @@ class StrayTopics:
     def among(self, named: Collection[str]) -> list[bytes]:
         """The stray topics whose ids are `named`."""
         return [topic_id for topic_id in self._strays if topic_id_text(topic_id) in named]
+
+    def keeps(self, topic_id: bytes) -> bool:
+        """Whether records of a topic that the newest view does not know have to stay."""
+        return self._is_unsure or topic_id in self._strays
 
     def forget(self, topic_id: bytes) -> None:
         """The topic is not stray any more."""

@@ -174,7 +174,7 @@ class PartitionReassignments:
                 self._rows.set_mark(key, None)
                 return True
             return False
-        if partition is not None and not self._is_anothers(partition, mark):
+        if not self._rows.may_be_removed(key) if partition is None else not self._is_anothers(partition, mark):
             return False
         self._rows.remove(key)
         self._rows.set_mark(key, None)

@@ -101,6 +101,10 @@ class PartitionRows:
         else:
             self._marks[key] = move_epoch
 
+    def may_be_removed(self, key: TopicPartition) -> bool:
+        """Whether the rows of a partition that the catalog does not know are those of a deleted topic."""
+        return not self._strays.keeps(key.topic_id)
+
     # Rows
 
     def page(self, key: TopicPartition, families: Sequence[str], after: Place | None, max_bytes: int) -> Page:

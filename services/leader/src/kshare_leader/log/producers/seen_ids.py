@@ -10,9 +10,10 @@ The end is written in the same write as the producer's entry. It is rounded up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kshare_leader.log import keys
+from kshare_runtime.checksummed_rows import CorruptRow, unsealed
 from kshare_runtime.ports import KeyValueStore, Write
 
 BLOCK_SIZE = 1_000
@@ -28,14 +29,19 @@ _KEY_BYTES = keys.PARTITION_PREFIX_BYTES + 8
 class SeenProducerIds:
     """The end of the producer ids that the logs of one store have seen. It is read at the first use; StorageFailure."""
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, store: KeyValueStore, *, below: KeyValueStore | None = None) -> None:
+        """`below` is the store without its checksums, if `store` has them."""
         self._store = store
+        self._below = below or store
         self._end: int | None = None
         self._stored_end = 0
 
     def end(self) -> int:
-        """A number above all producer ids that were seen, durably; 0 where there is none."""
-        self.write([], ())
+        """A number above all producer ids that were seen; 0 where there is none.
+
+        The end of an older version's store comes from durable entries; the next append stores it.
+        """
+        self._store.finish_writes()
         return self._read()
 
     def end_with(self, producer_ids: Iterable[int]) -> int:
@@ -64,11 +70,21 @@ class SeenProducerIds:
         if self._end is None:
             stored = self._store.get(keys.META, keys.PRODUCER_ID_END_KEY)
             if stored is None:  # of an older version, or new
-                found = (key for key, _ in self._store.scan(keys.PRODUCERS, b""))
-                self._end = _end_of(keys.number_of(key) for key in found if len(key) == _KEY_BYTES)
+                self._end = _end_of(self._stored_ids())
             else:
                 self._end = self._stored_end = int.from_bytes(stored, "big")
         return self._end
+
+    def _stored_ids(self) -> Iterator[int]:
+        """The producers with an entry that can be read; the partitions of others are offline."""
+        for key, stored in self._below.scan(keys.PRODUCERS, b""):
+            if len(key) != _KEY_BYTES:
+                continue
+            try:
+                unsealed(keys.PRODUCERS, key, stored)
+            except CorruptRow:
+                continue
+            yield keys.number_of(key)
 
 
 def _end_of(producer_ids: Iterable[int]) -> int:
