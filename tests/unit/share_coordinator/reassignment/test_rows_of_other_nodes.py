@@ -218,3 +218,20 @@ def test_rows_that_are_stale_are_not_served_while_the_disk_refuses_their_removal
         assert await one.read(MOVING[0]) == NO_STATE
 
     run_peers(test)
+
+
+def test_rows_are_stale_too_where_one_view_has_the_switch_and_the_give_up_of_the_new_owner() -> None:
+    """As after a node was cut off for a while: it never saw that another node owned the state partition."""
+
+    async def test(peers: Peers) -> None:
+        one, two = peers.one, peers.two
+        peers.move(MOVED, 5)
+        await until(lambda: two.rows.copied_epoch(MOVED) == 5)
+        peers.give(MOVED, 6, 2)
+        give_up(peers, MOVED, 8, 1)  # before node 1 has asked for the version before
+        await until(lambda: one.node.engine.ownership.view.state_partition_owner_epochs[MOVED] == 8)
+        assert await one.read(MOVING[0]) == NO_STATE
+        await asyncio.sleep(6)
+        assert one.content(MOVED) == {} and one.node.problems() == []
+
+    run_peers(test)

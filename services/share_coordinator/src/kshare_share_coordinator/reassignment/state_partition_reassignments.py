@@ -170,11 +170,11 @@ class StatePartitionReassignments:
                 self._unchecked.pop(number, None)
                 self._begun_anew.pop(number, None)
                 continue
-            if old.state_partition_owners.get(number) == node_id:
+            newest, known = (view.state_partition_given_up_epochs.get(number, 0) for view in (new, old))
+            if old.state_partition_owners.get(number) == node_id and newest == known:
                 continue
             self._unchecked[number] = None
-            given_up = (view.state_partition_given_up_epochs.get(number, 0) for view in (new, old))
-            if number in old.state_partition_owners and next(given_up) > next(given_up):
+            if number in old.state_partition_owners and newest > known:  # also if this node did not see that owner
                 self._begun_anew[number] = None
 
     # Metrics
