@@ -305,6 +305,7 @@ class CatalogFollower:
             after_coordinators_version=0 if is_new_here else self.view.coordinators_version,
             max_wait_ms=wait_ms,
             takes_pieces=True,
+            start_id=self.view.starts[-1].start_id if self.view.starts else "",
         )
         if former is not None:
             request.transfer_id, request.piece = former.transfer_id, former.piece + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from kshare_coordinator.machine.catalog.view import CatalogPieces
+from kshare_coordinator.machine.catalog.view import CatalogPieces, known_version
 from kshare_coordinator.machine.state import CoordinatorState, NodeId
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 
@@ -48,7 +48,7 @@ class CatalogTransfers:
         self._transfers.pop((request.role, request.node_id), None)
         pieces = CatalogPieces(
             state,
-            request.after_version,
+            known_version(state, request),
             self._piece_bytes if request.takes_pieces else None,
             with_security=request.role == pb.ROLE_GATEWAY,
         )

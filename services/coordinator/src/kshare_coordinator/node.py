@@ -399,7 +399,10 @@ class CoordinatorNode:
 
     def _service(self, core: Core) -> Service:
         look_up = nothing_to_look_up if self._mirror is None else self._mirror.look_up
-        catalog = CatalogHandlers(core, self._leases, self._lease_ms, self._environment.random, look_up)
+        producer_ids = ProducerIdHandlers(core)
+        catalog = CatalogHandlers(
+            core, self._leases, self._lease_ms, self._environment.random, look_up, producer_ids.skip_below
+        )
         groups = GroupHandlers(core, look_up)
         consumer_groups = ConsumerGroupHandlers(core, self._consumer_groups, self._environment.random)
         assert self._owners is not None
@@ -411,7 +414,6 @@ class CoordinatorNode:
         partition_moves = PartitionMoveHandlers(core)
         assert self._classic is not None
         classic = ClassicGroupHandlers(core, self._classic, self._environment.random, administration.finish_deletion)
-        producer_ids = ProducerIdHandlers(core)
         transactions = TransactionHandlers(core, self._environment.clock, self._owners)
         security = SecurityHandlers(core)
         handlers = handlers_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypedDict
 
 from kshare_coordinator.catalog_transfers import CatalogTransfers
@@ -15,7 +15,7 @@ from kshare_coordinator.handlers.topic_look_up import LookUp
 from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.catalog.cluster_health import problems_of
 from kshare_coordinator.machine.catalog.config_changes import DEAD_LETTER_TOPIC, ResourceType
-from kshare_coordinator.machine.catalog.view import has_news
+from kshare_coordinator.machine.catalog.view import has_news, known_version
 from kshare_coordinator.machine.state import NodeId
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -98,7 +98,8 @@ def _configs_not_altered(
 class CatalogHandlers:
     """Handlers of the catalog; `leases` has the registered nodes, and each watch renews its node's lease.
 
-    `look_up` makes the catalog know the topics of a request.
+    `look_up` makes the catalog know the topics of a request. `producer_ids_seen` gets the end of the producer ids that
+    a leader reported when it registered.
     """
 
     def __init__(
@@ -108,8 +109,10 @@ class CatalogHandlers:
         lease_ms: int,
         source: random.Random,
         look_up: LookUp,
+        producer_ids_seen: Callable[[int], None],
     ) -> None:
         self._core = core
+        self._producer_ids_seen = producer_ids_seen
         self._look_up = look_up
         self._leases = leases
         self._lease_ms = lease_ms
@@ -120,7 +123,7 @@ class CatalogHandlers:
     @serves(methods.REGISTER_NODE, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def register_node(self, request: pb.RegisterNodeRequest, payload: memoryview) -> pb.RegisterNodeResponse:
         try:
-            return await self._core.submit(commands.RegisterNode(request=request))
+            answer = await self._core.submit(commands.RegisterNode(request=request))
         except (KafkaError, StorageFailure) as error:
             code, message = error_of(error)
             return pb.RegisterNodeResponse(
@@ -128,6 +131,8 @@ class CatalogHandlers:
                 error_message=message,
                 active_coordinator_address=self._core.owner_address(CATALOG) or "",
             )
+        self._producer_ids_seen(request.producer_id_end)
+        return answer
 
     @serves(methods.DEREGISTER_NODE, storage_failed=ErrorCode.KAFKA_STORAGE_ERROR)
     async def deregister_node(
@@ -179,7 +184,8 @@ class CatalogHandlers:
                 while not self._core.watches_are_over:
                     changed = self._core.news
                     known = request.after_coordinators_version
-                    if has_news(self._core.state_of_catalog(), request.after_version) or (
+                    state = self._core.state_of_catalog()
+                    if has_news(state, known_version(state, request)) or (
                         known and known != self._core.coordinators.coordinators_version
                     ):
                         return

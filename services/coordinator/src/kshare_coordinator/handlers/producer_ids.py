@@ -2,7 +2,8 @@
 
 A request with a transactional id is decided by the machine. Any other request gets a new id with epoch 0, whatever id
 it names, as in Kafka: a producer without transactions manages its own epochs. Ids come from blocks that the machine
-allocates durably, so an id is never given twice. The rest of a block is skipped when the coordinator stops.
+allocates durably, so an id is never given twice. The rest of a block is skipped when the coordinator stops, and where a
+leader registers whose logs may have seen it (`machine.catalog.seen_producer_ids`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class ProducerIdHandlers:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._block = iter(range(0))
+        self._least = 0
+        """No id below is given out any more."""
         self._allocation: asyncio.Future[range] | None = None
 
     @serves(methods.INIT_PRODUCER_ID, refused=_no_producer_id)
@@ -35,8 +38,12 @@ class ProducerIdHandlers:
             return await self._core.submit(commands.InitTransactionalProducer(request=request))
         return pb.InitProducerIdResponse(producer_id=await self._next(), producer_epoch=0)
 
+    def skip_below(self, end: int) -> None:
+        """A leader that registered may have seen all ids below `end`. The machine's counter is at `end` at least."""
+        self._least = max(self._least, end)
+
     async def _next(self) -> int:
-        while (producer_id := next(self._block, None)) is None:
+        while (producer_id := next((each for each in self._block if each >= self._least), None)) is None:
             if self._allocation is None:
                 self._allocation = self._core.submit(commands.AllocateProducerIds())
             await self._allocated(self._allocation)

@@ -22,6 +22,18 @@ def has_news(state: CoordinatorState, after_version: int) -> bool:
     return state.version != after_version
 
 
+def known_version(state: CoordinatorState, request: pb.WatchCatalogRequest) -> int:
+    """The version of this catalog that a watching node has; 0 if it has none.
+
+    A node whose newest start is another one may have its version from a catalog that is gone: a restored copy counts
+    the same versions again, with other changes.
+    """
+    starts = starts_of(state)
+    if request.start_id and starts and request.start_id != starts[-1].start_id:
+        return 0
+    return request.after_version
+
+
 class CatalogPieces:
     """One answer of WatchCatalog, made in pieces of about `piece_bytes`, all of the state's version at the beginning.
 

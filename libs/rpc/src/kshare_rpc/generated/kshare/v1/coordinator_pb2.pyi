@@ -1170,6 +1170,7 @@ class WatchCatalogRequest(_message.Message):
     TAKES_PIECES_FIELD_NUMBER: _builtins.int
     TRANSFER_ID_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
+    START_ID_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     node_id: _builtins.int
     incarnation: _builtins.str
@@ -1184,6 +1185,10 @@ class WatchCatalogRequest(_message.Message):
     transfer_id: _builtins.int
     """The transfer whose next piece is requested, and the number of that piece; 0: a new response."""
     piece: _builtins.int
+    start_id: _builtins.str
+    """The newest of the `starts` that the caller has. If it is not the coordinator's newest one, `after_version` may be of
+    another copy of the catalog, and the caller gets the whole catalog. Empty: the caller has none.
+    """
     def __init__(
         self,
         *,
@@ -1196,10 +1201,11 @@ class WatchCatalogRequest(_message.Message):
         takes_pieces: _builtins.bool = ...,
         transfer_id: _builtins.int = ...,
         piece: _builtins.int = ...,
+        start_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_coordinators_version", b"after_coordinators_version", "after_version", b"after_version", "incarnation", b"incarnation", "max_wait_ms", b"max_wait_ms", "node_id", b"node_id", "piece", b"piece", "role", b"role", "takes_pieces", b"takes_pieces", "transfer_id", b"transfer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_coordinators_version", b"after_coordinators_version", "after_version", b"after_version", "incarnation", b"incarnation", "max_wait_ms", b"max_wait_ms", "node_id", b"node_id", "piece", b"piece", "role", b"role", "start_id", b"start_id", "takes_pieces", b"takes_pieces", "transfer_id", b"transfer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
