@@ -49,6 +49,9 @@ class FakeShareCoordinator:
         self.deleted: list[share_pb.DeleteShareGroupStateRequest] = []
         self.refusals: list[ErrorCode] = []
         self.summary_refusals: list[ErrorCode] = []
+        self.summary_codes: dict[int, ErrorCode] = {}
+        """Refusals of single partitions, always."""
+        self.summaries: list[share_pb.ReadShareGroupStateSummaryRequest] = []
         self.delay_ms = 0
 
     def service(self) -> Service:
@@ -96,6 +99,7 @@ class FakeShareCoordinator:
     async def summary(
         self, request: share_pb.ReadShareGroupStateSummaryRequest, payload: memoryview
     ) -> share_pb.ReadShareGroupStateSummaryResponse:
+        self.summaries.append(request)
         answer = share_pb.ReadShareGroupStateSummaryResponse()
         code = self.summary_refusals.pop(0) if self.summary_refusals else ErrorCode.NONE
         for entry in request.partitions:
@@ -106,7 +110,7 @@ class FakeShareCoordinator:
                 partition=entry.partition,
                 state_epoch=state_epoch,
                 start_offset=start_offset,
-                error_code=code,
+                error_code=self.summary_codes.get(entry.partition, code),
             )
         return answer
 

@@ -6,8 +6,9 @@ reads the summaries of all initialized share-partitions in the state partitions 
 started, or that this coordinator sees for the first time. Those without state are begun anew
 (`machine.groups.share.lost_state`).
 
-A state partition that moves, and a share coordinator that is not ready, refuse; these share-partitions are asked for
-again later. So a summary without state is never that of a state that is elsewhere.
+A state partition that moves, and a share coordinator that is not ready, refuse; its share-partitions are asked for
+again later, and only they: a share coordinator may be away for long. So a summary without state is never that of a
+state that is elsewhere.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from kshare_coordinator.machine.groups.share.offsets import share_coordinator_ad
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
-from kshare_core.identifiers import TopicPartition
+from kshare_core.identifiers import SharePartitionKey, TopicPartition, state_partition_of
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as share_pb
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE_SUMMARY
-from kshare_rpc.network import CallFailed, Network
+from kshare_rpc.network import CallFailed, Channel, Network
 
 FIRST_RETRY_S = 0.1
 RETRY_MAX_S = 2.0
@@ -61,6 +62,10 @@ class LostStateSearch:
         self._due: dict[str, frozenset[int]] = {}
         """State partitions to be searched, by group."""
         self._is_due = asyncio.Event()
+        self._channels: dict[str, Channel] = {}
+        """Those of one pass over the groups."""
+        self._silent: dict[str, None] = {}
+        """Share coordinators that did not answer in this pass, and are not called again in it."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -102,62 +107,73 @@ class LostStateSearch:
                 self._is_due.clear()
                 await self._is_due.wait()
             before = len(self._due)
-            for group_id in sorted(self._due):
-                numbers = self._due.pop(group_id)
-                if not await self._search(group_id, numbers):
-                    self._add([group_id], numbers)
+            try:
+                for group_id in sorted(self._due):
+                    left = await self._search(group_id, self._due.pop(group_id))
+                    if left:
+                        self._add([group_id], left)
+                    await asyncio.sleep(0)  # a group without a call takes the event loop for its share-partitions only
+            finally:
+                await self._close_channels()
+                self._silent.clear()
             delay_s = FIRST_RETRY_S if len(self._due) < before else min(2 * delay_s, RETRY_MAX_S)
             await asyncio.sleep(delay_s)
 
-    async def _search(self, group_id: str, numbers: frozenset[int]) -> bool:
-        """Searches the state partitions for one group; False if it has to be repeated."""
+    async def _close_channels(self) -> None:
+        while self._channels:
+            await self._channels.popitem()[1].close()
+
+    async def _search(self, group_id: str, numbers: frozenset[int]) -> frozenset[int]:
+        """Searches the state partitions for one group; returns those for which it has to be repeated."""
         try:
             state = self._state()
             group = state.share_groups.get(group_id)
             if group is None or group.is_deleting:
-                return True
-            state_epoch = group.state_epoch
-            found = initialized_in(numbers, state.state_partition_count, group_id, group.partitions)
+                return frozenset()
+            state_epoch, count = group.state_epoch, state.state_partition_count
+            found = initialized_in(numbers, count, group_id, group.partitions)
             wanted = [TopicPartition(topic_id, part) for topic_id, parts in found.items() for part in parts]
-            lost, is_complete = await self._without_state(group_id, wanted)
+            lost, unanswered = await self._without_state(group_id, wanted)
             if lost:
                 command = BeginStateAnew(group_id=group_id, state_epoch=state_epoch, lost=tuple(lost))
-                count = await self._begin_anew(command)
-                is_complete = is_complete and count == len(lost)
+                begun = await self._begin_anew(command)
                 log.warning(
                     "group %s: %d of %d share-partitions have no state at their share coordinators, as after a restore "
                     "of an older backup; %d begin anew at the first record of their logs",
                     group_id,
                     len(lost),
                     len(wanted),
-                    count,
+                    begun,
                 )
-        except (KafkaError, StorageFailure) as failure:
+                if begun != len(lost):
+                    unanswered += lost
+        except (KafkaError, StorageFailure) as failure:  # KafkaError: another group of the same turn was lost
             log.warning("group %s: the search for lost state failed, retrying: %s", group_id, failure)
-            return isinstance(failure, KafkaError)  # the group is another coordinator's
-        return is_complete
+            return numbers
+        return frozenset(state_partition_of(SharePartitionKey(group_id, *key), count) for key in unanswered)
 
     async def _without_state(
         self, group_id: str, wanted: Sequence[TopicPartition]
-    ) -> tuple[list[TopicPartition], bool]:
-        """The share-partitions without state, and whether all were answered."""
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """The share-partitions without state, and those that no share coordinator answered for."""
         by_address: dict[str, list[TopicPartition]] = {}
-        is_complete = True
+        lost: list[TopicPartition] = []
+        unanswered: list[TopicPartition] = []
         for key in wanted:
             address = share_coordinator_address(self._state(), group_id, key)
-            if address is None:
-                is_complete = False
+            if address is None or address in self._silent:
+                unanswered.append(key)
             else:
                 by_address.setdefault(address, []).append(key)
-        lost: list[TopicPartition] = []
         for address, keys in sorted(by_address.items()):
             for first in range(0, len(keys), SHARE_PARTITIONS_PER_CALL):
-                results = await self._summaries(group_id, address, keys[first : first + SHARE_PARTITIONS_PER_CALL])
-                lost += [TopicPartition(each.topic_id, each.partition) for each in results if _has_no_state(each)]
-                is_ready = bool(results) and not any(each.error_code in NOT_READY_CODES for each in results)
-                is_complete = is_complete and is_ready
+                asked = keys[first : first + SHARE_PARTITIONS_PER_CALL]
+                results = await self._summaries(group_id, address, asked)
+                found = {TopicPartition(each.topic_id, each.partition): each for each in results}
+                lost += [key for key in asked if key in found and _has_no_state(found[key])]
+                unanswered += [key for key in asked if key not in found or found[key].error_code in NOT_READY_CODES]
                 await asyncio.sleep(PAUSE_S)
-        return lost, is_complete
+        return lost, unanswered
 
     async def _summaries(self, group_id: str, address: str, keys: Sequence[TopicPartition]) -> list[SummaryResult]:
         """The summaries; empty if the call failed."""
@@ -168,13 +184,15 @@ class LostStateSearch:
                 for key in keys
             ],
         )
-        channel = self._network.connect(address)
+        if address not in self._channels:
+            self._channels[address] = self._network.connect(address)
         try:
-            answer, _ = await channel.call(READ_SHARE_GROUP_STATE_SUMMARY, request, timeout_ms=CALL_TIMEOUT_MS)
+            answer, _ = await self._channels[address].call(
+                READ_SHARE_GROUP_STATE_SUMMARY, request, timeout_ms=CALL_TIMEOUT_MS
+            )
         except CallFailed:
+            self._silent[address] = None
             return []
-        finally:
-            await channel.close()
         return list(answer.results)
 
 

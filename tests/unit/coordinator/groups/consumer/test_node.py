@@ -117,3 +117,26 @@ def test_what_cannot_be_written_is_not_answered_as_done() -> None:
         await cluster.node.stop(0)
 
     run_virtually(main)
+
+
+def test_a_topic_that_is_found_while_the_disk_is_full_is_assigned_when_the_store_is_mended() -> None:
+    async def main() -> None:
+        cluster = CoordinatorCluster(SETTINGS)
+        cluster.disk.needs_mending = True
+        await cluster.start()
+        first = (await cluster.create_topic("t1", 1)).topic_id
+        answer = await send(cluster, join_request("a", regex="t.*"))
+        assert assigned(answer) == {first: [0]}
+        second = (await cluster.create_topic("t2", 1)).topic_id
+        cluster.disk.is_full = True
+        for _ in range(2):  # the first write that fails has the machine loaded again, the second is not tried
+            refused = await send(cluster, request_of("a", answer.member_epoch))
+            assert refused.error_code == E.COORDINATOR_NOT_AVAILABLE
+        cluster.disk.is_full = False
+        await asyncio.sleep(1.5)
+        assert not cluster.node.problems()
+        answer = await send(cluster, request_of("a", answer.member_epoch))
+        assert assigned(answer) == {first: [0], second: [0]}
+        await cluster.node.stop(0)
+
+    run_virtually(main)

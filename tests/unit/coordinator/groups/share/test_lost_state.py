@@ -123,3 +123,20 @@ def test_only_what_is_still_initialized_with_the_same_state_epoch_begins_anew() 
     driver.restart()
     driver.initialize_all()
     assert driver.state.share_groups["group"].partitions.initialized[topic_id].partitions == (0, 1)
+
+
+def test_only_what_was_not_answered_is_asked_for_again() -> None:
+    """A state partition may have no share coordinator that serves it for long."""
+
+    async def main() -> None:
+        cluster, fake, _ = await cluster_with_state()
+        fake.summary_codes[2] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        fake.summaries.clear()
+        await restart_share_coordinator(cluster)
+        await asyncio.sleep(5)
+        asked = [[entry.partition for entry in request.partitions] for request in fake.summaries]
+        assert asked[0] == list(PARTITIONS) and len(asked) > 3
+        assert all(again == [2] for again in asked[1:])
+        await cluster.node.stop(0)
+
+    run_virtually(main)

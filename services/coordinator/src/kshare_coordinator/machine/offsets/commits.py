@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kshare_coordinator.machine import records
@@ -92,6 +92,11 @@ class Commit:
     def refuse(self, code: ErrorCode) -> None:
         """Rejects all offsets that have no error yet."""
         self.codes = [known or code for known in self.codes]
+
+    def refuse_partitions(self, refused: Container[TopicPartition], code: ErrorCode) -> None:
+        """Rejects the offsets of these partitions that have no error yet."""
+        each = zip(self.codes, self.partitions, strict=True)
+        self.codes = [known or (code if partition in refused else known) for known, partition in each]
 
     def refuse_long_metadata(self, limit: int) -> None:
         for index, offset in enumerate(self.offsets):
@@ -194,14 +199,15 @@ def committed(
 ) -> OffsetDecision:
     """The decision that stores all offsets that are not refused, each in a record made by `record`.
 
-    `adds_row` says whether an offset counts as one more row. A request without such offsets is within the limit.
+    `adds_row` says whether an offset counts as one more row. Where these are too many, all of them are refused, and the
+    others are stored: a consumer that gets one more partition goes on committing its progress in the former ones.
     """
     commit.refuse_long_metadata(settings.max_metadata_length)
     room = settings.max_offsets - state.offsets.row_count
     if len(commit.offsets) > room:
         added = {partition for partition, _ in commit.accepted() if adds_row(partition)}
         if added and len(added) > room:
-            commit.refuse(ErrorCode.POLICY_VIOLATION)
+            commit.refuse_partitions(added, ErrorCode.POLICY_VIOLATION)
     sequence = state.offsets.last_sequence + 1
     found = [
         record(

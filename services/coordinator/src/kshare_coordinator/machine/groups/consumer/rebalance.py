@@ -5,7 +5,7 @@ Members of both protocols do it, each with the requests that it has (`heartbeats
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kshare_coordinator.machine.commands import Effect, RevocationEnded, SessionEnded
@@ -17,7 +17,13 @@ from kshare_coordinator.machine.groups.consumer.subscriptions import (
     existing_topics,
     topics_of_member,
 )
-from kshare_coordinator.machine.groups.consumer.values import NEW, ConsumerGroup, CurrentAssignment, Member
+from kshare_coordinator.machine.groups.consumer.values import (
+    NEW,
+    ConsumerGroup,
+    CurrentAssignment,
+    Member,
+    ResolvedExpression,
+)
 from kshare_coordinator.machine.security.describable_topics import Client
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.identifiers import TopicPartition
@@ -58,14 +64,20 @@ def resolve_expressions(
     if not is_new and not draft.expressions:
         return False
     generation = context.state.topics_generation
-    resolved_generation, resolved_ms = group.resolved
+    resolved_generation, resolved_ms, times = group.resolved
     passed_ms = now_ms - resolved_ms
     is_recent = 0 <= passed_ms < context.settings.expressions_refresh_ms  # below 0: the clock was set back
-    if not is_new and is_recent and generation == resolved_generation:
+    is_written = times == resolution_times(group.expressions)
+    if not is_new and is_recent and is_written and generation == resolved_generation:
         return False
     changed = draft.resolve_expressions(context.expressions, client, now_ms)
-    group.resolved = (generation, now_ms)
+    group.resolved = (generation, now_ms, resolution_times(draft.expressions))
     return changed
+
+
+def resolution_times(expressions: Mapping[str, ResolvedExpression]) -> tuple[tuple[int, int], ...]:
+    """The catalog's version and the time of each result."""
+    return tuple(sorted((each.version, each.timestamp_ms) for each in expressions.values()))
 
 
 def bring_up_to_date(

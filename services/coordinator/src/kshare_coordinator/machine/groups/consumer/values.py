@@ -130,8 +130,9 @@ class ConsumerGroup:
     """Member ids, including members that must revoke the partition."""
     checked: tuple[int, int] = field(default=(-1, -1), compare=False)
     """No state but a note: the catalog's generation of topics that this group epoch was compared with."""
-    resolved: tuple[int, int] = field(default=(-1, 0), compare=False)
-    """Likewise: the generation of topics for which the expressions were last resolved, and when, in milliseconds."""
+    resolved: tuple[int, int, tuple[tuple[int, int], ...]] = field(default=(-1, 0, ()), compare=False)
+    """Likewise: the generation of topics for which the expressions were last resolved, when, in milliseconds, and the
+    `resolution_times` that came of it. The group has others if the records of that decision could not be written."""
 
     @property
     def state(self) -> str:
