@@ -139,3 +139,25 @@ def test_a_node_that_dies_while_it_joins_does_not_hold_up_the_operator() -> None
 
     loop.run(main())
     assert cluster.problems() == []
+
+
+def test_a_node_that_is_stopped_while_it_joins_does_not_hold_up_the_operator() -> None:
+    """A gateway of the kafka engine waits for brokers when it starts, and its stop calls that off (seed 466148322)."""
+    loop = VirtualLoop()
+    cluster = Cluster(loop, "1", Shape(engine=KAFKA, brokers=1))
+
+    async def main() -> None:
+        await cluster.start()
+        joining = loop.create_task(cluster.add_host("gateway"))
+        while cluster.hosts.get("gateway-2") is None or cluster.hosts["gateway-2"].node is None:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+        assert not joining.done()
+        await cluster.hosts["gateway-2"].stop()
+        joined = await asyncio.wait_for(joining, 10.0)
+        assert joined is cluster.hosts["gateway-2"] and not joined.running
+        await joined.start()
+        assert joined.node is not None and joined.node.problems() == []
+
+    loop.run(main())
+    assert cluster.problems() == []

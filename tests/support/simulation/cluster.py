@@ -243,7 +243,7 @@ class Cluster:
         starting = host.start()
         while not starting.done() and host.running and host.lives == 1:  # the code of a host that died never ends
             await asyncio.wait([starting], timeout=JOIN_POLL_S)
-        if starting.done():
+        if starting.done() and not starting.cancelled():  # it is where the node was stopped while it started
             starting.result()
         if role == "gateway":
             self._gateways.append(client_address(name))

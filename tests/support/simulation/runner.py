@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import multiprocessing
@@ -41,7 +42,7 @@ def _run(job: tuple[str, int]) -> Result:
     started = time.process_time()
     try:
         outcome = run_as(engine, seed)
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         report = f"{engine} engine, seed {seed}: the run raised\n{traceback.format_exc()}"
         return Result(engine, seed, True, report, time.process_time() - started, 0.0, 0, Counter())
     spent = time.process_time() - started
