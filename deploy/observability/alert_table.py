@@ -14,6 +14,8 @@ from typing import NamedTuple
 CRITICAL, WARNING = "critical", "warning"
 OWN = "namespace, release"
 """The labels that every aggregation keeps."""
+SEEN_WITHIN = "1d"
+"""A series that had samples so long ago is not new."""
 
 
 class Alert(NamedTuple):
@@ -40,10 +42,14 @@ def _increase(metric: str, by: str, window: str, matchers: str = "") -> str:
 def _count(metric: str, by: str, window: str, matchers: str = "") -> str:
     """`_increase` for a counter of rare events, whose series may begin with the first of them: `increase` is 0 then.
 
-    All of a series counts that is younger than the window.
+    All of a series counts that is younger than the window. One that merely had no sample when the window began counts
+    from what it was before: after a failed scrape, or once it is no longer among `(others)`.
     """
     series = f"{metric}{{${{scope}}{matchers}}}"
-    return f"sum by ({OWN}, {by}) (\n  ({series} unless {series} offset {window})\n  or increase({series}[{window}])\n)"
+    absent = f"({series} unless {series} offset {window})"
+    before = f"last_over_time({series}[{SEEN_WITHIN}:5m] offset {window})"
+    parts = f"{absent} - ({before} <= {series})\n  or {absent}\n  or increase({series}[{window}])"
+    return f"sum by ({OWN}, {by}) (\n  {parts}\n)"
 
 
 def _p99(metric: str, by: str) -> str:

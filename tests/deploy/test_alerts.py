@@ -151,6 +151,31 @@ def test_the_first_event_of_a_series_rings_until_its_window_has_passed(
     check(tmp_path, chart_rules() if labels else PLAIN.read_text(), tests)
 
 
+@pytest.mark.parametrize("gap", ["stale", "_x30", "_x120"], ids=["failed-scrape", "half-an-hour", "two-hours"])
+def test_a_series_that_had_no_sample_for_a_while_rings_for_new_events_only(tmp_path: Path, gap: str) -> None:
+    """Prometheus ends all series of a target at each failed scrape; a leader shows those of 1,000 share-partitions."""
+    cases = [case._replace(series=dict.fromkeys(case.series, f"7x74 stale {gap} 7x70 9x5")) for case in OF_FIRST_EVENTS]
+    begins = 76 + (1 if gap == "stale" else int(gap.removeprefix("_x")))
+    quiet: list[tuple[int, object]] = [(at, []) for at in range(74, begins + 70)]
+    tests = promtool_tests(cases, lambda case: labelled(case.series, {}), lambda _: quiet)
+    check(tmp_path, PLAIN.read_text(), tests)
+
+
+@pytest.mark.parametrize(("values", "count"), [("9x70", 2), ("3x70", 3)], ids=["same-process", "restarted"])
+def test_events_while_a_series_had_no_sample_ring(tmp_path: Path, values: str, count: int) -> None:
+    cases = [
+        case._replace(
+            series=dict.fromkeys(case.series, f"7x74 stale _x30 {values}"),
+            summary=re.sub(r"\b\d+(?= (records|calls|offsets))", str(count), case.summary),
+        )
+        for case in OF_FIRST_EVENTS
+    ]
+    tests = promtool_tests(
+        cases, lambda case: labelled(case.series, {}), lambda case: [(100, []), (108, rings(case, {}))]
+    )
+    check(tmp_path, PLAIN.read_text(), tests)
+
+
 def test_without_the_chart_clusters_are_told_apart_by_the_label_release(tmp_path: Path) -> None:
     """As in docker-compose.yml with the profile kafka: one active coordinator in each cluster is as it should be."""
     case = next(case for case in CASES if case.alert == "KshareNoActiveCoordinator")

@@ -50,6 +50,7 @@ from kshare_wire.generated.responses.metadata import (
 from kshare_wire.messages import ARequest, decode_request, is_flexible
 from kshare_wire.record_batches import patch, read_header
 from kshare_wire.record_reading import OpenedRecord
+from kshare_wire.record_writing import BatchWriter
 from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
 
 pytestmark = pytest.mark.timeout(60)
@@ -77,6 +78,12 @@ def batch_of(values: Sequence[bytes]) -> bytes:
     for number, value in enumerate(values):
         builder.append(number, 1_000 + number, None, value, LETTER_HEADERS)
     return bytes(builder.build())
+
+
+def batch_without_compression() -> bytes:
+    writer = BatchWriter(1_000)
+    assert writer.append(1_000, None, b"value", [*LETTER_HEADERS, ("odd-name", b"1")])
+    return bytes(writer.build())
 
 
 def letter(offset: int, time_ms: int, group: str | None, text: str) -> OpenedRecord:
@@ -207,6 +214,22 @@ def test_a_batch_that_decompresses_too_far_is_left_out() -> None:
 def test_the_newest_records_are_counted() -> None:
     found, _ = read([[batch_of([b"value"] * 300)] * 8])
     assert (counts(found), found["is_partial"]) == ({"billing rejected": SCANNED_RECORDS}, True)
+
+
+def test_the_limits_leave_out_the_oldest_records() -> None:
+    batch = batch_of([b"0" * 100_000] * 100)
+    found, _ = read([[batch] * 12])
+    items = found["items"]
+    assert isinstance(items, list)
+    assert (items[0]["examples"][0]["offset"], items[0]["count"], found["is_partial"]) == (1199, 600, True)
+
+
+def test_batches_that_cannot_be_read_hide_no_others() -> None:
+    """Such as those of a producer whose header has a name that is not UTF-8."""
+    letters = batch_without_compression()
+    unreadable = batch_without_compression().replace(b"odd-name", b"odd-nam\xe9")
+    found, _ = read([[unreadable] * 20 + [letters] + [unreadable] * 20])
+    assert (counts(found), found["is_partial"]) == ({"billing rejected": 1}, True)
 
 
 def test_an_answer_has_a_limit_of_reasons_and_of_their_length() -> None:

@@ -143,3 +143,34 @@ def test_a_port_that_this_process_cannot_open(is_start: bool) -> None:
         assert not ports.problems() and ports.ports() == {("PLAINTEXT", 1): 20_001, ("PLAINTEXT", 2): 20_002}
 
     asyncio.run(scenario())
+
+
+def test_a_port_that_cannot_be_opened_after_a_start_without_ports_is_tried_again() -> None:
+    """At the start the only broker was fenced, so that Metadata named none, or its port was in use."""
+    failures: list[OSError] = [OSError(errno.EMFILE, "Too many open files")]
+
+    async def close() -> None:
+        pass
+
+    async def open_port(listener: GatewayListener, port: int, broker_id: int) -> tuple[int, ClosePort]:
+        if failures:
+            raise failures.pop()
+        return 20_000 + broker_id, close
+
+    async def scenario() -> None:
+        listener = GatewayListener(
+            name="PLAINTEXT",
+            security_protocol=PLAINTEXT,
+            host="127.0.0.1",
+            port=0,
+            advertised_host="gateway.example",
+            advertised_port=0,
+        )
+        ports = BrokerPorts(process_configs({})[0], [listener], open_port)
+        await ports.cover([])
+        await ports.cover([1])
+        assert "Too many open files" in ports.problems()[0]
+        await ports.cover([1])
+        assert not ports.problems()
+
+    asyncio.run(scenario())

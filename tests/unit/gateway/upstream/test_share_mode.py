@@ -124,6 +124,32 @@ def test_clients_see_the_id_that_the_catalog_invented(in_catalog: bytes, in_clus
     run(scenario)
 
 
+def test_topics_that_the_catalog_lacks_are_found_by_id_beside_one_whose_id_it_invented() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        def answer(version: int, frame: bytes) -> MetadataResponse:
+            found = topics_of(broker, ALL)
+            if OTHER_ID in frame:
+                found.topics[1].topic_id = OTHER_ID
+            else:
+                del found.topics[1]
+            return found
+
+        broker.answers[ApiKey.METADATA] = answer
+        known = harness.catalog.topics["orders"] = topic("orders", INVENTED, [1, 1])
+        known.upstream_topic_id = TOPIC_ID
+        harness.catalog.change()
+        await asyncio.sleep(0.05)
+        ids = [uuid.UUID(bytes=INVENTED), uuid.UUID(bytes=OTHER_ID)]
+        wanted = [{"name": None, "topic_id": each} for each in ids]
+        told = await harness.client().ask(ApiKey.METADATA, 12, topics=wanted)
+        assert [(each.name, each.topic_id, each.error_code) for each in told.topics] == [
+            ("orders", ids[0], 0),
+            ("other", ids[1], 0),
+        ]
+
+    run(scenario)
+
+
 def test_a_partition_whose_leader_of_kshare_is_gone_has_none() -> None:
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         harness.catalog.topics["orders"] = topic("orders", TOPIC_ID, [9, 1])

@@ -21,6 +21,7 @@ from kshare_core.errors import KafkaError
 from kshare_kafka_client.redrive.candidates import CONTEXT_PREFIX, REASON_OF_MESSAGE
 from kshare_upstream.fenced_log.fold import whole_batches
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from kshare_wire.record_batches import read_header
 from kshare_wire.record_reading import OpenedRecord, open_records
 
 TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
@@ -31,6 +32,8 @@ SCANNED_RECORDS = 2_000
 """Of one partition, from its end."""
 SCANNED_BYTES = 4 * 1024 * 1024
 """Of one partition in one fetch."""
+PART_RECORDS = 250
+"""Are read at once, so that the limits below leave out the oldest records."""
 FETCHES_LIMIT = 8
 OPENED_LIMIT_BYTES = 32 * 1024 * 1024
 """A batch that decompresses to more is not opened."""
@@ -95,7 +98,7 @@ class Tally:
                     self.add(topic, partition, letter)
         except KafkaError:  # it decompresses further than the limit, or is corrupt
             self.is_partial = True
-            used_bytes = limit_bytes
+            used_bytes = limit_bytes if read_header(batch).compression else len(batch)
         self._left_bytes -= used_bytes
         return used_bytes
 
@@ -174,25 +177,34 @@ class DeadLetters:
     async def _count(
         self, tally: Tally, topic: str, partition: int, start: int, end: int, limit: asyncio.Semaphore
     ) -> None:
-        """Counts the newest records of one partition."""
-        offset = first_offset = max(start, end - SCANNED_RECORDS)
-        left_bytes = PARTITION_LIMIT_BYTES
+        """Counts the newest records of one partition: the last PART_RECORDS of them, then those before, and so on."""
+        first_offset = max(start, end - SCANNED_RECORDS)
+        left_bytes, fetches = PARTITION_LIMIT_BYTES, 0
         async with limit, reading(f"reading {topic}-{partition}"):
-            for _ in range(FETCHES_LIMIT):
-                if offset >= end or left_bytes <= 0:
-                    break
-                records = await self._client.log(topic, partition).read(offset, max_bytes=SCANNED_BYTES)
-                following = offset
-                for header, data in whole_batches(records.data):
-                    following = header.base_offset + header.last_offset_delta + 1
-                    if not header.is_control:
-                        left_bytes -= tally.add_batch(
-                            topic, partition, data, first_offset=first_offset, partition_left_bytes=left_bytes
-                        )
-                if following <= offset:
-                    break
-                offset = following
-        tally.is_partial |= offset < end
+            while end > first_offset:
+                offset = begin = max(first_offset, end - PART_RECORDS)
+                while offset < end:
+                    if fetches == FETCHES_LIMIT or left_bytes <= 0:
+                        tally.is_partial = True
+                        return
+                    fetches += 1
+                    records = await self._client.log(topic, partition).read(offset, max_bytes=SCANNED_BYTES)
+                    following = offset
+                    for header, data in whole_batches(records.data):
+                        if header.base_offset >= end:
+                            following = end
+                            break
+                        begin = min(begin, max(first_offset, header.base_offset))  # the batch is counted as a whole
+                        following = header.base_offset + header.last_offset_delta + 1
+                        if not header.is_control:
+                            left_bytes -= tally.add_batch(
+                                topic, partition, data, first_offset=first_offset, partition_left_bytes=left_bytes
+                            )
+                    if following <= offset:
+                        tally.is_partial = True
+                        break
+                    offset = following
+                end = begin
 
 
 def context_of(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str]:

@@ -46,6 +46,8 @@ class BrokerPorts:
         self._opened: dict[tuple[str, int], _Opened] = {}
         self._last_seen_ms: dict[int, int] = {}
         self._covering = asyncio.Lock()
+        self._has_covered = False
+        """Whether `cover` has ended once: what cannot be opened later ends neither the gateway nor its refreshes."""
         self._problems: dict[str, str] = {}
         """The brokers without a port, by listener."""
 
@@ -67,6 +69,7 @@ class BrokerPorts:
                         if reason is not None:
                             missing[listener.name][broker_id] = reason
             self._note(missing)
+            self._has_covered = True
 
     def problems(self) -> list[str]:
         """A sentence for each listener at which brokers have no port."""
@@ -112,7 +115,7 @@ class BrokerPorts:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     continue
-                if not self._opened:
+                if not self._opened and not self._has_covered:
                     raise  # at the start: ports that this process may not open
                 return f"port {port} cannot be opened: {error}"
             self._opened[listener.name, broker_id] = _Opened(bound, close)

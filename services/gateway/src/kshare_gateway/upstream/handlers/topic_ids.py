@@ -46,8 +46,11 @@ async def _ask(context: RequestContext, request: MetadataRequest) -> MetadataRes
         else:
             wanted[known.name] = topic_id
     if asked:
-        named = [topic for topic in request.topics or () if topic.name is not None]
-        request = request.replaced(topics=[*named, *(MetadataRequestTopic(name=name) for name in wanted)])
+        passed_on = [topic for topic in request.topics or () if topic.name is not None]
+        if version >= FIRST_BY_ID:  # the cluster may know these
+            passed_on += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in unknown]
+            unknown = []
+        request = request.replaced(topics=[*passed_on, *(MetadataRequestTopic(name=name) for name in wanted)])
     answer = await cluster.ask(request, served)
     _give_ids(context, answer, version)
     answer.topics = [
