@@ -15,6 +15,7 @@ wrote has no node id. It gets one unless the catalog gives all of its state part
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from kshare_core.errors import ErrorCode, StorageFailure
@@ -176,7 +177,8 @@ class Ownership:
         else:
             others = {number: self._other_owner(view, number) for number in self._identity.filled_state_partitions()}
             if not others or None in others.values():
-                self._identity.write_node_id(self.node_id)
+                with suppress(StorageFailure):  # a full disk can still be read, and the next start writes it
+                    self._identity.write_node_id(self.node_id)
                 return None
             number, owner = next(iter(others.items()))
             whose = f"the states here belong to other share coordinators, those of state partition {number} to {owner}"

@@ -118,6 +118,17 @@ def test_a_store_of_an_older_version_takes_the_node_id_of_the_owner_of_its_state
     run_peers(test)
 
 
+def test_a_store_of_an_older_version_on_a_full_disk_can_be_read() -> None:
+    async def test(peers: Peers) -> None:
+        forget_node_id(peers.one)
+        peers.one.disk.is_full = True
+        await peers.one.restart()
+        assert [await peers.one.read(partition) for partition in EVERYTHING] == [(0, number) for number in EVERYTHING]
+        peers.one.disk.is_full = False
+
+    run_peers(test)
+
+
 def test_rows_that_never_moved_are_kept_and_a_later_reassignment_replaces_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
