@@ -252,6 +252,15 @@ def _every_suite() -> list[dict[str, object]]:
     return [dict(suite) for suite in context.get_ciphers()]
 
 
+def test_a_location_with_a_nul_is_refused() -> None:
+    """Clients may alter it, and Python raises ValueError for such a path."""
+    wrong = tls(keystore_type="PEM", keystore_location="/etc/a\0b")
+    with pytest.raises(InvalidConfig, match=r"^ssl.keystore.location: '/etc/a\\x00b' cannot be read: embedded null"):
+        read_key_store(wrong)
+    with pytest.raises(InvalidConfig, match="embedded null"):
+        TlsServer(wrong)
+
+
 def test_a_renewed_store_gives_a_new_context_and_a_broken_one_keeps_the_former(tmp_path: Path) -> None:
     path = SERVER.write_combined(tmp_path / "server.pem")
     server = TlsServer(tls(keystore_type="PEM", keystore_location=str(path)))

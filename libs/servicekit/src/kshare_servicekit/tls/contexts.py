@@ -247,8 +247,8 @@ def _stamp(configs: TlsConfigs) -> _Stamp:
     for path in store_files(configs):
         try:
             status = path.stat()
-        except OSError as error:
-            found.append((str(path), error.errno))
+        except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+            found.append((str(path), str(error)))
         else:
             found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(found)

@@ -194,6 +194,8 @@ def _read(configs: TlsConfigs, name: str, path: Path) -> bytes:
             content = file.read(STORE_SIZE_LIMIT + 1)
     except OSError as error:
         raise InvalidConfig(f"{configs.name(name)}: {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # a path with a NUL
+        raise InvalidConfig(f"{configs.name(name)}: {str(path)!r} cannot be read: {error}") from None
     if len(content) > STORE_SIZE_LIMIT:
         raise InvalidConfig(f"{configs.name(name)}: {path} is larger than {STORE_SIZE_LIMIT} bytes")
     return content
