@@ -163,7 +163,7 @@ PLANTED = (
         seed=2,
     ),
     PlantedBug(
-        name="whoever acknowledges a record is taken for its holder",
+        name="any member that acknowledges a record is taken for its holder",
         mutation=planted(Patch(share_partition, "not_held", _any_holder)),
         rules=("acknowledged without holding it", "acknowledgement refused without a reason"),
         seed=1,

@@ -21,6 +21,11 @@ def starts_of(state: CoordinatorState) -> list[pb.CatalogStart]:
     return [pb.CatalogStart(start_id=start_id, version=int(version)) for start_id, _, version in texts]
 
 
+def current_start_id(state: CoordinatorState) -> str:
+    """The id of the current start; empty if none was stored."""
+    return state.texts.get(records.CATALOG_STARTS, "").rpartition(" ")[2].partition(":")[0]
+
+
 def starts_record(state: CoordinatorState, start_id: str) -> Record:
     """Adds a start at the current version."""
     starts = [*starts_of(state), pb.CatalogStart(start_id=start_id, version=state.version)][-STARTS_KEPT:]

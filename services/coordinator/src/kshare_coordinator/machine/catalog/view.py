@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kshare_coordinator.machine.catalog.placement import NO_LEADER, draining_leaders
-from kshare_coordinator.machine.catalog.starts import starts_of
+from kshare_coordinator.machine.catalog.starts import current_start_id, starts_of
 from kshare_coordinator.machine.state import Changes, CoordinatorState, leader_epoch
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -28,10 +28,8 @@ def known_version(state: CoordinatorState, request: pb.WatchCatalogRequest) -> i
     A node whose newest start is another one may have its version from a catalog that is gone: a restored copy counts
     the same versions again, with other changes.
     """
-    starts = starts_of(state)
-    if request.start_id and starts and request.start_id != starts[-1].start_id:
-        return 0
-    return request.after_version
+    is_of_another = request.start_id and request.start_id != current_start_id(state)
+    return 0 if is_of_another else request.after_version
 
 
 class CatalogPieces:
