@@ -33,8 +33,13 @@ def run_virtually(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class LoopClock:
+    """Wall time that is the loop's time, ahead of it by `ahead_ms`."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
     def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
+        return int(asyncio.get_running_loop().time() * 1000) + self.ahead_ms
 
 
 class FakeShareCoordinator:
@@ -125,6 +130,7 @@ class CoordinatorCluster:
         self.configs = Configs(PROCESS_CONFIGS, configs or {})
         self.open_store: Callable[[str], KeyValueStore] = self.disk.open_store
         self.starts = 0
+        self.clock = LoopClock()
         self.share_coordinators: dict[int, FakeShareCoordinator] = {}
         self.node = self._node()
         self.channel = self.network.connect(ADDRESS)
@@ -133,7 +139,7 @@ class CoordinatorCluster:
         self.starts += 1
         return CoordinatorNode(
             environment=Environment(
-                clock=LoopClock(), random=random.Random(self.starts), open_store=lambda name: self.open_store(name)
+                clock=self.clock, random=random.Random(self.starts), open_store=lambda name: self.open_store(name)
             ),
             network=self.network,
             settings=CoordinatorSettings(node_id=1, listen=ADDRESS, coordinator_address=ADDRESS, configs=self.configs),

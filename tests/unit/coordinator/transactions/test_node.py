@@ -447,6 +447,41 @@ def test_transactions_that_are_open_too_long_are_aborted() -> None:
     run_virtually(main)
 
 
+def test_a_transaction_is_aborted_in_time_after_wall_time_stepped_back() -> None:
+    async def main() -> None:
+        cluster, _ = await started(configs={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"})
+        cluster.clock.ahead_ms = 3_600_000
+        _, producer = await cluster.init(timeout_ms=5_000)
+        assert await cluster.add(producer, [0]) == [E.NONE]
+        cluster.clock.ahead_ms = 0
+        await asyncio.sleep(3)
+        await cluster.restart()  # the next coordinator has another clock and counts from its first scan
+        await asyncio.sleep(5.5)
+        assert await cluster.state_of() == "Ongoing"
+        await asyncio.sleep(2)
+        assert await cluster.state_of() == "CompleteAbort"
+        assert (await cluster.end(producer))[0] is E.PRODUCER_FENCED
+        await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
+def test_the_next_transaction_of_an_id_has_its_whole_timeout() -> None:
+    async def main() -> None:
+        cluster, _ = await started(configs={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"})
+        cluster.clock.ahead_ms = 3_600_000
+        _, producer = await cluster.init(timeout_ms=5_000)
+        cluster.clock.ahead_ms = 0
+        for _ in range(4):
+            assert await cluster.add(producer, [0]) == [E.NONE]
+            await asyncio.sleep(4)
+            assert (await cluster.end(producer, bumps=False))[0] is E.NONE
+            await asyncio.sleep(0.1)
+        await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
 def test_timeouts_are_looked_at_again_when_the_disk_failed() -> None:
     async def main() -> None:
         cluster, _ = await started(configs={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"})

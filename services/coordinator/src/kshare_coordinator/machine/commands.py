@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kshare_coordinator.machine.groups.classic.timers import ClassicGroupEffect, ClassicTimer
 from kshare_coordinator.machine.metadata_partitions import partition_of_group
+from kshare_coordinator.machine.transactions.metadata import OpenTransaction
 from kshare_coordinator.metadata.port import CATALOG
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
@@ -424,9 +425,14 @@ class CompleteTransaction(CatalogCommand[bool]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTimedOutTransaction(CatalogCommand[bool]):
-    """Abort of a transaction that may have exceeded its timeout."""
+    """Abort of a transaction that may have exceeded its timeout.
+
+    `seen_open`: the transaction that the shell saw open for longer than its timeout by monotonic time, if any. It is
+    aborted even where wall time says otherwise.
+    """
 
     transactional_id: str
+    seen_open: OpenTransaction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

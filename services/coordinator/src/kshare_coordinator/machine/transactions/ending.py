@@ -355,7 +355,10 @@ def decide_abort_timed_out(
 ) -> Decision[Record, bool, Effect]:
     """Aborts an open transaction that is older than its timeout; answered with whether it was."""
     metadata = state.transactions.get(command.transactional_id)
-    if metadata is None or not metadata.timed_out(now_ms):
+    if metadata is None:
+        return Decision((), False)
+    is_seen_open = command.seen_open is not None and command.seen_open == metadata.open_transaction
+    if not (is_seen_open or metadata.timed_out(now_ms)):
         return Decision((), False)
     found, effects = _fenced(state, metadata, now_ms)
     return Decision(found, True, effects)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -73,6 +74,14 @@ VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
 }
 
 
+class OpenTransaction(NamedTuple):
+    """What tells an open transaction from others of the same transactional id."""
+
+    producer_id: int
+    producer_epoch: int
+    start_timestamp_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionMetadata:
     """One transactional id. `partitions` and `group_ids` are sets in the order in which they were added."""
@@ -104,6 +113,12 @@ class TransactionMetadata:
     def is_committed(self) -> bool:
         """Of one that is ending or complete: its outcome."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def open_transaction(self) -> OpenTransaction | None:
+        if self.state is not TransactionState.ONGOING:
+            return None
+        return OpenTransaction(self.producer_id, self.producer_epoch, self.start_timestamp_ms)
 
     def timed_out(self, now_ms: int) -> bool:
         is_ongoing = self.state is TransactionState.ONGOING
