@@ -7,6 +7,7 @@ that calls a function for each field. The standard library's dataclasses are mad
 from __future__ import annotations
 
 import linecache
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -46,9 +47,10 @@ class Source:
         return name
 
     def compiled(self, *functions: str) -> list[Callable[..., Any]]:
-        """The functions of these names. Their lines are shown in tracebacks."""
+        """The functions of these names. Tracebacks show their lines, which are kept compressed until then."""
         text = "\n".join(self._lines) + "\n"
-        file = f"<kshare_wire message {next(_FILES)}>"
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        file = f"kshare_wire/messages/{next(_FILES)}"  # linecache loads no lines of a name in angle brackets
+        packed = zlib.compress(text.encode())
+        linecache.cache[file] = (lambda: zlib.decompress(packed).decode(),)
         exec(compile(text, file, "exec"), self._names)  # the text is made of the message table alone
         return [self._names[name] for name in functions]  # type: ignore[misc]
