@@ -22,6 +22,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import classify_field, is_optional
 
 from kshare_core.configs import Configs, process_configs
+from kshare_core.tracing import Tracer
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.node import GatewayNode
@@ -64,8 +65,8 @@ def _no_store(name: str) -> KeyValueStore:
     raise AssertionError(f"a gateway has no store, it asked for {name}")
 
 
-def environment() -> Environment:
-    return Environment(clock=StillClock(), random=random.Random(1), open_store=_no_store)
+def environment(tracer: Tracer | None = None) -> Environment:
+    return Environment(clock=StillClock(), random=random.Random(1), open_store=_no_store, tracer=tracer)
 
 
 def topic(name: str, topic_id: bytes, leaders: list[int], **configs: str) -> coordinator_pb2.Topic:
@@ -346,8 +347,10 @@ class GatewayHarness:
         *,
         client_listen: str = "",
         open_upstream: OpenUpstream | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._client_listen = client_listen
+        self._tracer = tracer
         self._open_upstream = open_upstream
         self.configs: Configs = process_configs(texts or {})[0]
         self.network = InProcessNetwork()
@@ -374,7 +377,10 @@ class GatewayHarness:
             queued_bytes=queued_bytes(self.configs, 1 << 40),
         )
         self.node = GatewayNode(
-            environment=environment(), network=self.network, settings=settings, open_upstream=self._open_upstream
+            environment=environment(self._tracer),
+            network=self.network,
+            settings=settings,
+            open_upstream=self._open_upstream,
         )
         await self.node.start()
         return self
@@ -404,11 +410,16 @@ def _methods(service: str) -> list[Any]:
     return [method for method in vars(methods).values() if isinstance(method, Method) and method.service == service]
 
 
-def run(scenario: Callable[[GatewayHarness], Awaitable[None]], texts: Mapping[str, str] | None = None) -> None:
+def run(
+    scenario: Callable[[GatewayHarness], Awaitable[None]],
+    texts: Mapping[str, str] | None = None,
+    *,
+    tracer: Tracer | None = None,
+) -> None:
     """Runs a scenario with the topics "orders" (three partitions at leader 1) and "mixed" (one at each leader)."""
 
     async def whole() -> None:
-        harness = GatewayHarness(texts)
+        harness = GatewayHarness(texts, tracer=tracer)
         harness.catalog.topics["orders"] = topic("orders", TOPIC_ID, [1, 1, 1])
         harness.catalog.topics["mixed"] = topic("mixed", OTHER_TOPIC_ID, [1, 2])
         async with harness:

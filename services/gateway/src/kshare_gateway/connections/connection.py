@@ -502,12 +502,14 @@ class ClientConnection(asyncio.Protocol):
         span = traces.begin(header, context, request)
         if span is not None:
             current_traceparent.set(span.traceparent)
-        response = await self._run(slot, header, context, request)
-        if span is None:
-            return
-        if response is not None:
-            traces.answered(span, header, context, request, response)
-        span.end("" if response is not None or self._is_closed else "no answer")
+        response: Response | None = None
+        try:
+            response = await self._run(slot, header, context, request)
+            if span is not None and response is not None:
+                traces.answered(span, header, context, request, response)
+        finally:  # the wait of a client that has gone is cancelled
+            if span is not None:
+                span.end("" if response is not None or self._is_closed else "no answer")
 
     async def _run(
         self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
@@ -517,10 +519,7 @@ class ClientConnection(asyncio.Protocol):
         is_wanted = self.is_wanted() if is_costly else not self._is_closed
         if not is_wanted and header.api_key != ApiKey.PRODUCE:
             return None
-        buffers: list[Buffer] = []
-        response: Response | None = None
-        prefix = self._environment.request_id_prefix
-        current_request_id.set(f"{prefix}-{self.connection_id}-{header.correlation_id}")
+        current_request_id.set(f"{self._environment.request_id_prefix}-{self.connection_id}-{header.correlation_id}")
         try:
             answer = self._answer_throttled if context.gateway.throttling.is_active else self._answer_unthrottled
             response, buffers = await answer(slot, header, context, request)
