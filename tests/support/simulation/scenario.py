@@ -60,6 +60,9 @@ TIME_LIMIT_S = 1_200.0
 STEP_LIMIT = 600_000
 DRAIN_LIMIT_S = 300.0
 DRAIN_POLL_S = 2.0
+CATALOG_BEHIND_S = 6.0
+"""So long after the last fault a gateway may not know a new topic: the answer to its watch of the catalog was lost, and
+it asks again after `catalog_follower.CALL_TIMEOUT_MS`."""
 VIOLATIONS_SHOWN = 3
 ORDERLY_FAULTS = ("stop", "drain")
 DELETION_DELAY_S = 30.0
@@ -134,6 +137,7 @@ class SeedRun:
         self.members: dict[str, list[ShareMember]] = {group: [] for group in plan.groups}
         self._observer = SimulatedNetwork(self.cluster.fabric, Incarnation(OBSERVER, 1))
         self._member_count = 0
+        self._peaceful_at = 0.0
         self._member_names: dict[str, str] = {}
         self._acknowledge_counter = [0]
 
@@ -364,6 +368,7 @@ class SeedRun:
     # After it
 
     def _become_peaceful(self) -> None:
+        self._peaceful_at = self.loop.time()
         behaviour = self.behaviour
         behaviour.release = behaviour.mixed = behaviour.late = behaviour.never = behaviour.renew = 0.0
         behaviour.reject = min(behaviour.reject, 0.05)
@@ -453,6 +458,8 @@ class SeedRun:
             contents = await admin.read_whole_log(TOPIC, index)
             account.logs[index], account.log_starts[index] = contents.records, contents.start_offset
             account.log_ends[index], account.log_markers[index] = contents.end_offset, contents.markers
+        if self.plan.dead_letter_groups:
+            await asyncio.sleep(max(0.0, self._peaceful_at + CATALOG_BEHIND_S - self.loop.time()))
         for group in self.plan.dead_letter_groups:
             account.dead_letters[group] = await self._read_dead_letters(admin, dead_letter_topic(group))
 
