@@ -43,6 +43,8 @@ class ScriptedCoordinator:
         self.nodes: dict[int, coordinator_pb2.Node] = {}
         self.epoch = 0
         self.deregistered: list[int] = []
+        self.unheard: set[int] = set()
+        """Nodes whose watches are answered only when they are in it no more."""
         self._network = network
         self._count = state_partitions
         self._version = 1
@@ -83,7 +85,9 @@ class ScriptedCoordinator:
         self, request: coordinator_pb2.WatchCatalogRequest, payload: memoryview
     ) -> coordinator_pb2.WatchCatalogResponse:
         waited_ms = 0
-        while request.after_version >= self._version and waited_ms < request.max_wait_ms:
+        while request.node_id in self.unheard or (
+            request.after_version >= self._version and waited_ms < request.max_wait_ms
+        ):
             await asyncio.sleep(0.01)
             waited_ms += 10
         return coordinator_pb2.WatchCatalogResponse(
@@ -142,10 +146,11 @@ class NodesOnUpstream:
         return answer.results[0].error_code
 
     async def read(
-        self, node: ShareCoordinatorNode, key: SharePartitionKey
+        self, node: ShareCoordinatorNode, key: SharePartitionKey, owner_epoch: int = 0
     ) -> messages.ReadShareGroupStateResponse.Result:
+        """`owner_epoch` is that of the reader's catalog."""
         request = messages.ReadShareGroupStateRequest(group_id=key.group_id)
-        request.partitions.add(topic_id=key.topic_id, partition=key.partition, leader_epoch=-1)
+        request.partitions.add(topic_id=key.topic_id, partition=key.partition, leader_epoch=-1, owner_epoch=owner_epoch)
         channel = self.network.connect(node.address)
         answer, _ = await channel.call(READ_SHARE_GROUP_STATE, request, timeout_ms=TIMEOUT_MS)
         return answer.results[0]

@@ -18,6 +18,7 @@ from kshare_rpc.generated.methods import (
     INITIALIZE_SHARE_GROUP_STATE,
     LIST_STATE_SUMMARIES,
     LIST_STATE_TOPIC_OFFSETS,
+    READ_SHARE_GROUP_STATE_SUMMARY,
 )
 from kshare_share_coordinator.node import ShareCoordinatorNode
 from kshare_share_coordinator.state_log import upstream as upstream_module
@@ -95,6 +96,37 @@ def test_a_node_that_is_named_the_owner_has_what_the_former_one_confirmed() -> N
         assert await nodes.write(second, KEYS[0], 101) == 0
         assert await nodes.write(first, KEYS[0], 102) == ErrorCode.NOT_COORDINATOR
         assert first.problems() == second.problems() == []
+
+    run(body)
+
+
+def test_a_reader_is_not_answered_from_an_ownership_before_the_one_that_it_knows() -> None:
+    """The node owned the state, does not hear that another one did, and is named the owner again."""
+
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        first = await started(nodes, upstream)
+        assert await nodes.write(first, KEYS[0], 0) == 0
+        second = await nodes.start_node(upstream, 2)
+        nodes.coordinator.unheard.add(1)
+        nodes.coordinator.give(2, [0])
+        await serves(second)
+        assert await nodes.write(second, KEYS[0], 1) == 0
+        nodes.coordinator.give(1, [0])
+        owner_epoch = nodes.coordinator.owners[0].owner_epoch
+        assert await acknowledged(nodes, first) == {0}, "from memory, to a reader that names no owner epoch"
+        refused = await nodes.read(first, KEYS[0], owner_epoch)
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert f"has owner epoch {owner_epoch} by now" in refused.error_message
+        summary = messages.ReadShareGroupStateSummaryRequest(group_id=KEYS[0].group_id)
+        summary.partitions.add(topic_id=TOPIC_ID, partition=KEYS[0].partition, leader_epoch=-1, owner_epoch=owner_epoch)
+        channel = nodes.network.connect(first.address)
+        answer, _ = await channel.call(READ_SHARE_GROUP_STATE_SUMMARY, summary, timeout_ms=TIMEOUT_MS)
+        assert answer.results[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        nodes.coordinator.unheard.clear()
+        while (found := await nodes.read(first, KEYS[0], owner_epoch)).error_code:
+            assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await asyncio.sleep(0.1)
+        assert await acknowledged(nodes, first) == {0, 1}
 
     run(body)
 

@@ -118,6 +118,12 @@ class CatalogView:
         node = None if owner is None else self.node(coordinator_pb2.ROLE_SHARE_COORDINATOR, owner)
         return node.rpc_address if node else None
 
+    def state_owner_epoch(self, key: SharePartitionKey) -> int:
+        """The owner epoch of the share-partition's state partition; 0 where it has no owner."""
+        if self.state_partition_count == 0:
+            return 0
+        return self.state_partition_owner_epochs.get(state_partition_of(key, self.state_partition_count), 0)
+
     def coordinator_address(self, group_id: str) -> str | None:
         """The address of the group's coordinator; None while no live one owns the group's partition."""
         if self.group_partition_count == 0:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from kshare_coordinator.machine.commands import CompleteGroupState, Initialized
 from kshare_coordinator.machine.groups.share.group import ShareGroup
-from kshare_coordinator.machine.groups.share.offsets import leader_address, share_coordinator_address
+from kshare_coordinator.machine.groups.share.offsets import leader_address, share_coordinator_address, state_owner_epoch
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
@@ -381,7 +381,12 @@ class GroupStateKeeper:
     ) -> list[_Problem]:
         """Reads the state epochs of share-partitions that have newer state; see the module's text."""
         wanted = [
-            SummaryPartition(topic_id=topic_id, partition=partition, leader_epoch=NO_LEADER_EPOCH)
+            SummaryPartition(
+                topic_id=topic_id,
+                partition=partition,
+                leader_epoch=NO_LEADER_EPOCH,
+                owner_epoch=state_owner_epoch(self._state(), group_id, TopicPartition(topic_id, partition)),
+            )
             for topic_id, partition in fenced
         ]
         request = share_pb.ReadShareGroupStateSummaryRequest(group_id=group_id, partitions=wanted)

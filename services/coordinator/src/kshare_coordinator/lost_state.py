@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from kshare_coordinator.group_state import NO_LEADER_EPOCH, NOT_READY_CODES
 from kshare_coordinator.machine.commands import BeginStateAnew
 from kshare_coordinator.machine.groups.share.given_up_state import initialized_in
-from kshare_coordinator.machine.groups.share.offsets import share_coordinator_address
+from kshare_coordinator.machine.groups.share.offsets import share_coordinator_address, state_owner_epoch
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.contained_bugs import restarted_after_bugs
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -180,7 +180,12 @@ class LostStateSearch:
         request = share_pb.ReadShareGroupStateSummaryRequest(
             group_id=group_id,
             partitions=[
-                SummaryPartition(topic_id=key.topic_id, partition=key.partition, leader_epoch=NO_LEADER_EPOCH)
+                SummaryPartition(
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    leader_epoch=NO_LEADER_EPOCH,
+                    owner_epoch=state_owner_epoch(self._state(), group_id, key),
+                )
                 for key in keys
             ],
         )

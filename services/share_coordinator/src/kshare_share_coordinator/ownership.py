@@ -5,6 +5,9 @@ reassignment under way. And its lease certainly lasts: a node that may have lost
 start (correctness rule 5 of the design). During a reassignment of a state partition, both its owner and its new node
 answer COORDINATOR_LOAD_IN_PROGRESS.
 
+A reader also names the owner epoch of its catalog. A node that has an older one may have been the owner before, and not
+have learned that another one was it since, so the other's writes are not in its memory.
+
 The cluster's id, this node's id and the number of state partitions are written to the store at the first use. The
 number decides where state is stored, another cluster's catalog knows nothing of the states here, and under another
 node's id the catalog gives them to another node. If one of them ever differs, this node answers
@@ -87,9 +90,16 @@ class Ownership:
         """How many state partitions the catalog says this node owns, moving ones too."""
         return sum(owner == self.node_id for owner in self._lease.view.state_partition_owners.values())
 
-    def refusal(self, key: SharePartitionKey) -> Result | None:
-        """Why this node does not answer for the share-partition; None if it does."""
-        return self._refusal_of_everything() or self._refusal_of_place(state_partition_of(key, self._count), key)
+    def refusal(self, key: SharePartitionKey, owner_epoch: int = 0) -> Result | None:
+        """Why this node does not answer for the share-partition; None if it does.
+
+        `owner_epoch` is that of the state partition in the reader's catalog, 0: not known.
+        """
+        refusal = self._refusal_of_everything()
+        if refusal is not None:
+            return refusal
+        state_partition = state_partition_of(key, self._count)
+        return self._refusal_of_place(state_partition, key) or self._refusal_of_age(state_partition, owner_epoch)
 
     def node_refusal(self) -> Result | None:
         """Why this node answers for no state partition now; None if it answers for those that it owns."""
@@ -126,6 +136,16 @@ class Ownership:
             text = f"{place} moves from node {move.node_id} to node {move.moving_to_node_id}"
             return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
         return Result(ErrorCode.NOT_COORDINATOR, f"{place} belongs to node {owner}, not to {self.node_id}")
+
+    def _refusal_of_age(self, state_partition: int, owner_epoch: int) -> Result | None:
+        own_epoch = self._lease.view.state_partition_owner_epochs.get(state_partition, 0)
+        if own_epoch >= owner_epoch:
+            return None
+        text = (
+            f"state partition {state_partition} has owner epoch {owner_epoch} by now, which this node has not received "
+            f"yet; it has owner epoch {own_epoch}"
+        )
+        return Result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
 
     def lease_refusal(self) -> Result | None:
         """Why this node answers no requests at all; None while its lease lasts."""

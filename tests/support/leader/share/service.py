@@ -53,6 +53,8 @@ T = TypeVar("T")
 TOPIC = bytes(range(16))
 NODE_ID = 7
 LEADER_EPOCH = 5
+OWNER_EPOCH = 4
+"""Of the state partition, in the catalog."""
 LEADER_EPOCH_END = 16
 """Of a record batch."""
 GATEWAY = coordinator_pb2.Node(role=coordinator_pb2.ROLE_GATEWAY, node_id=1, incarnation="g1")
@@ -359,6 +361,7 @@ class StateChannel:
 
     def _read(self, request: state_pb2.ReadShareGroupStateRequest) -> state_pb2.ReadShareGroupStateResponse:
         self.reads += 1
+        assert all(each.owner_epoch == OWNER_EPOCH for each in request.partitions)
         error = self.read_answers.pop(0) if self.read_answers else 0
         if isinstance(error, Exception):
             raise error
@@ -415,7 +418,12 @@ class _Operations:
         self._channel = channel
         self.answer: Any = None
 
-    def execute(self, operations: Sequence[Operation], respond: Callable[[Sequence[Result]], Any]) -> Any:
+    def execute(
+        self,
+        operations: Sequence[Operation],
+        respond: Callable[[Sequence[Result]], Any],
+        owner_epochs: Sequence[int] = (),
+    ) -> Any:
         self.answer = respond([self._channel.run(operation) for operation in operations])
 
 
@@ -632,6 +640,7 @@ def make_view(
         topics_by_name={"orders": topic},
         nodes=nodes or (coordinator, GATEWAY),
         state_partition_owners={0: 2},
+        state_partition_owner_epochs={0: OWNER_EPOCH},
         state_partition_count=1,
     )
 

@@ -59,6 +59,9 @@ def with_owners(scenario: Callable[[GatewayHarness], Awaitable[None]]) -> None:
     run(whole)
 
 
+READS = (ApiKey.READ_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
+
+
 def confirmed(api_key: ApiKey) -> Callable[[Any, memoryview], Any]:
     """Answers for all partitions; partition 2 is FENCED_STATE_EPOCH."""
 
@@ -120,6 +123,7 @@ def test_each_share_coordinator_is_asked_once_for_its_share_partitions(api_key: 
             assert len(places) >= 2
             for each in asked.partitions:
                 assert {name: getattr(each, name) for name in FIELDS[api_key]} == FIELDS[api_key]
+                assert getattr(each, "owner_epoch", 0) == (1 if api_key in READS else 0), "as in the catalog"
 
     with_owners(scenario)
 

@@ -81,7 +81,10 @@ class ShareGroupOffsetHandlers:
             request = share_coordinator_pb2.ReadShareGroupStateSummaryRequest(group_id=group_id)
             for key in asked:
                 request.partitions.add(
-                    topic_id=key.topic_id, partition=key.partition, leader_epoch=SUMMARY_LEADER_EPOCH
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    leader_epoch=SUMMARY_LEADER_EPOCH,
+                    owner_epoch=rules.state_owner_epoch(self._core.state, group_id, key),
                 )
             answer, _ = await channel.call(READ_SHARE_GROUP_STATE_SUMMARY, request, timeout_ms=CALL_TIMEOUT_MS)
             return {TopicPartition(each.topic_id, each.partition): rules.summary_of(each) for each in answer.results}

@@ -6,8 +6,7 @@ coordinator does not answer, it is COORDINATOR_NOT_AVAILABLE (whether it took ef
 retries after both. All other codes are the share coordinator's. Kafka answers a request without a group or topics with
 an empty response; here every partition of a request without a group is INVALID_REQUEST.
 
-These APIs are for brokers: Kafka requires ClusterAction on the cluster. There is no authorizer yet, so all clients are
-served.
+These APIs are for brokers: they require ClusterAction on the cluster, as in Kafka.
 """
 
 from __future__ import annotations
@@ -67,6 +66,8 @@ class StateApi(Generic[AnEntry, AResult]):
     """Makes the result of a partition with an error from its index, code and message."""
     result: Callable[[Any], AResult]
     """Makes the result of a partition without an error from the share coordinator's."""
+    reads: bool = False
+    """Whether the API reads: its message names the owner epoch that this gateway knows."""
 
 
 class _Place(NamedTuple):
@@ -94,7 +95,10 @@ async def ask_share_coordinators(
                 continue
             places, wanted = by_address.setdefault(address, ([], []))
             places.append(place)
-            wanted.append(api.partition(key, entry))
+            message = api.partition(key, entry)
+            if api.reads:
+                message.owner_epoch = gateway.view.state_owner_epoch(key)
+            wanted.append(message)
     calls = [_ask(gateway, address, request.group_id, wanted, api) for address, (_, wanted) in by_address.items()]
     for (places, _), answers in zip(by_address.values(), await asyncio.gather(*calls), strict=True):
         results.update(zip(places, answers, strict=True))

@@ -236,7 +236,12 @@ class ShareStateStore:
 
     async def _read_once(self, address: str, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
         request = messages.ReadShareGroupStateRequest(group_id=key.group_id)
-        request.partitions.add(topic_id=key.topic_id, partition=key.partition, leader_epoch=leader_epoch)
+        request.partitions.add(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader_epoch=leader_epoch,
+            owner_epoch=self._view().state_owner_epoch(key),
+        )
         answer, _ = await self._channel(address).call(READ_SHARE_GROUP_STATE, request, timeout_ms=STATE_CALL_TIMEOUT_MS)
         for result in answer.results:
             if result.topic_id == key.topic_id and result.partition == key.partition:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import TypeVar
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -23,6 +24,7 @@ Response = TypeVar("Response")
 
 SHARE_PARTITIONS_PER_REQUEST_LIMIT = 5_000
 UNORDERED = Sent()
+NOT_KNOWN = repeat(0)
 
 
 class OperationService:
@@ -49,10 +51,15 @@ class OperationService:
         self._order = RequestOrder()
 
     def execute(
-        self, operations: Sequence[Operation], respond: Callable[[Sequence[Result]], Response], sent: Sent = UNORDERED
+        self,
+        operations: Sequence[Operation],
+        respond: Callable[[Sequence[Result]], Response],
+        sent: Sent = UNORDERED,
+        owner_epochs: Iterable[int] = NOT_KNOWN,
     ) -> asyncio.Future[Response]:
         """The response that `respond` makes of one result for each operation, in the same order.
 
+        `owner_epochs` are those that the sender knows, one for each operation (`Ownership.refusal`).
         Operations of a request that arrives after a later one get COORDINATOR_NOT_AVAILABLE (see `request_order`).
         """
         answer: PromptFuture[Response] = PromptFuture(loop=asyncio.get_running_loop())
@@ -60,7 +67,10 @@ class OperationService:
             text = f"{len(operations)} share-partitions; at most {SHARE_PARTITIONS_PER_REQUEST_LIMIT} are allowed"
             answer.set_result(respond([Result(ErrorCode.INVALID_REQUEST, text)] * len(operations)))
             return answer
-        begun = [self._begin(operation, sent) for operation in operations]
+        begun = [
+            self._begin(operation, sent, owner_epoch)
+            for operation, owner_epoch in zip(operations, owner_epochs, strict=False)
+        ]
 
         def response() -> Response:
             results = [
@@ -74,11 +84,11 @@ class OperationService:
         when_all_ended(submitted, lambda: answer.complete(response))
         return answer
 
-    def _begin(self, operation: Operation, sent: Sent) -> Result | asyncio.Future[Result]:
+    def _begin(self, operation: Operation, sent: Sent, owner_epoch: int) -> Result | asyncio.Future[Result]:
         problem = key_problem(operation.key)
         if problem:
             return Result(ErrorCode.INVALID_REQUEST, problem)
-        refusal = self._ownership.refusal(operation.key)
+        refusal = self._ownership.refusal(operation.key, owner_epoch)
         if refusal:
             return refusal
         refusal = self._refusal(operation.key)

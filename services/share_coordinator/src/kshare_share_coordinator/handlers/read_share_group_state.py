@@ -31,6 +31,7 @@ class ReadShareGroupStateHandler(OperationHandler):
             lambda results: messages.ReadShareGroupStateResponse(
                 results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
             ),
+            owner_epochs=[partition.owner_epoch for partition in request.partitions],
         )
 
 

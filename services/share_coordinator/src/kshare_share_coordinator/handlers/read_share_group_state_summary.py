@@ -28,6 +28,7 @@ class ReadShareGroupStateSummaryHandler(OperationHandler):
             lambda results: messages.ReadShareGroupStateSummaryResponse(
                 results=[_answer(operation.key, result) for operation, result in zip(operations, results, strict=True)]
             ),
+            owner_epochs=[partition.owner_epoch for partition in request.partitions],
         )
 
 

@@ -68,7 +68,7 @@ def _response(results: Results[PartitionResult]) -> ReadShareGroupStateResponse:
     return ReadShareGroupStateResponse(results=topics)
 
 
-_API = StateApi(READ_SHARE_GROUP_STATE, _partition, _refusal, _result)
+_API = StateApi(READ_SHARE_GROUP_STATE, _partition, _refusal, _result, reads=True)
 
 
 serve(

@@ -64,7 +64,7 @@ def _response(results: Results[PartitionResult]) -> ReadShareGroupStateSummaryRe
     return ReadShareGroupStateSummaryResponse(results=topics)
 
 
-_API = StateApi(READ_SHARE_GROUP_STATE_SUMMARY, _partition, _refusal, _result)
+_API = StateApi(READ_SHARE_GROUP_STATE_SUMMARY, _partition, _refusal, _result, reads=True)
 
 
 serve(

@@ -180,20 +180,26 @@ class ReadShareGroupStateRequest(_message.Message):
         TOPIC_ID_FIELD_NUMBER: _builtins.int
         PARTITION_FIELD_NUMBER: _builtins.int
         LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        OWNER_EPOCH_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         leader_epoch: _builtins.int
         """The reader's leader epoch; a newer one fences older writers. -1 is accepted and changes nothing."""
+        owner_epoch: _builtins.int
+        """The owner epoch of the state partition in the reader's catalog. While that of the share coordinator's catalog is
+        older, it answers COORDINATOR_LOAD_IN_PROGRESS: another owner may have written meanwhile. 0: not known.
+        """
         def __init__(
             self,
             *,
             topic_id: _builtins.bytes = ...,
             partition: _builtins.int = ...,
             leader_epoch: _builtins.int = ...,
+            owner_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "owner_epoch", b"owner_epoch", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -564,19 +570,23 @@ class ReadShareGroupStateSummaryRequest(_message.Message):
         TOPIC_ID_FIELD_NUMBER: _builtins.int
         PARTITION_FIELD_NUMBER: _builtins.int
         LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+        OWNER_EPOCH_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         leader_epoch: _builtins.int
+        owner_epoch: _builtins.int
+        """As in ReadShareGroupStateRequest."""
         def __init__(
             self,
             *,
             topic_id: _builtins.bytes = ...,
             partition: _builtins.int = ...,
             leader_epoch: _builtins.int = ...,
+            owner_epoch: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "owner_epoch", b"owner_epoch", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -98,6 +98,13 @@ def share_coordinator_address(state: CoordinatorState, group_id: str, key: Topic
     return node.rpc_address if node else None
 
 
+def state_owner_epoch(state: CoordinatorState, group_id: str, key: TopicPartition) -> int:
+    """The owner epoch of the share-partition's state partition; 0 where it has no owner."""
+    state_partition = state_partition_of(SharePartitionKey(group_id, *key), state.state_partition_count)
+    owner = state.state_partitions.get(state_partition)
+    return 0 if owner is None else owner.owner_epoch
+
+
 def leader_address(state: CoordinatorState, key: TopicPartition) -> str | None:
     """The RPC address of the partition's leader; None if it has no leader or does not exist."""
     placement = _placement(state, key)
