@@ -84,6 +84,7 @@ class Run:
         self.history = History()
         self.fabric = SimulatedFabric(self.loop, random.Random(seed), self.history)
         self.listeners = ClientListeners(self.fabric)
+        self.leaving: dict[str, None] = {}
         self.host = SimulatedHost(
             "clerk-1", seed=str(seed), fabric=self.fabric, listeners=self.listeners, build=self._build
         )

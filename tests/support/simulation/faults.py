@@ -122,6 +122,9 @@ class FaultyCluster(Protocol):
     @property
     def hosts(self) -> Mapping[str, SimulatedHost]: ...
 
+    @property
+    def leaving(self) -> Mapping[str, None]: ...
+
     def all_host_names(self) -> list[str]: ...
 
 

@@ -69,6 +69,7 @@ class BrokerCluster:
         self.history = History()
         self.fabric = SimulatedFabric(loop, random.Random(f"{seed}/network"), self.history)
         self.listeners = ClientListeners(self.fabric)
+        self.leaving: dict[str, None] = {}
         self.upstream, self.hosts = broker_hosts(count, seed, self.fabric, self.listeners)
         self._clients: dict[str, ClusterClient] = {}
 
