@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
@@ -145,7 +145,8 @@ class FaultyEtcd:
             async def late() -> None:
                 await asyncio.sleep(delay_ms / 1000)
                 self.effects.late += 1
-                await self._etcd.transact(compares, then, otherwise)
+                with suppress(EtcdUnavailable):  # etcd itself stood still: who asked was told that the answer is lost
+                    await self._etcd.transact(compares, then, otherwise)
 
             self._late.append(asyncio.ensure_future(late()))
         raise EtcdUnavailable("the answer was lost")
