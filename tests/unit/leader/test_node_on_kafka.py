@@ -44,7 +44,7 @@ from kshare_wire.record_batches import build_end_transaction_marker
 from kshare_wire.record_reading import open_records
 from kshare_wire.record_writing import BatchWriter
 from support.leader.log.leader_logs import StillClock
-from support.leader.share.service import StateChannel, entries, owner
+from support.leader.share.service import OWNER_EPOCH, StateChannel, entries, owner
 from support.simulation.loop import VirtualLoop
 from support.upstream.memory_upstream import MemoryUpstream
 from support.wire.record_building import build_batch
@@ -115,7 +115,7 @@ class Catalog:
             cluster_id="cluster",
             state_partition_count=1,
         )
-        answer.state_partition_owners.add(state_partition=0, node_id=2)
+        answer.state_partition_owners.add(state_partition=0, node_id=2, owner_epoch=OWNER_EPOCH)
         return answer
 
 
