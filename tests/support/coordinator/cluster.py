@@ -105,6 +105,7 @@ class FakeShareCoordinator:
         self, request: share_pb.ReadShareGroupStateSummaryRequest, payload: memoryview
     ) -> share_pb.ReadShareGroupStateSummaryResponse:
         self.summaries.append(request)
+        assert all(entry.owner_epoch > 0 for entry in request.partitions), "a reader names the owner epoch"
         answer = share_pb.ReadShareGroupStateSummaryResponse()
         code = self.summary_refusals.pop(0) if self.summary_refusals else ErrorCode.NONE
         for entry in request.partitions:
