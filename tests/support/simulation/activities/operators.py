@@ -153,11 +153,11 @@ class Operator:
         self._cluster.leaving[name] = None
         lives = 0
         # A fault may have killed it while it stopped, and started it: then it has registered, and took part again, also
-        # where another fault has killed it since.
-        while host.running or host.lives != lives:
+        # where another fault has killed it since. Or a fault has lost it for good.
+        while name in self._cluster.hosts and (host.running or host.lives != lives):
             lives = await self._drain(name)
             await host.stop()
-        if name in self._cluster.hosts:  # it may have been lost meanwhile
+        if name in self._cluster.hosts:
             self._cluster.remove_host(name)
         self._note("left", (name,))
 
