@@ -13,19 +13,23 @@ import pytest
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
+from kshare_leader.engine.embedded import rows_below
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.log import keys
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers import pending_appends
+from kshare_leader.log.store_identity import StoreIdentity
+from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.log.tail import TailCache
+from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_wire.record_reading import open_records
-from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic
+from support.leader.log.leader_logs import KEY, NODE_ID, TOPIC, open_logs, topic, view_of
 from support.runtime.damaged_files import written_bytes
 from support.wire.record_building import build_batch, damage
 
@@ -151,6 +155,25 @@ def test_damage_to_a_file_of_batches_is_found_where_it_is(
     )
     assert set(outcomes) <= {"damaged served", "served damaged", "offline served", "served offline"}
     assert sum(outcomes.values()) >= 4 * PLACES_IN_BATCHES
+
+
+def test_a_damaged_first_batch_does_not_keep_an_older_store_from_its_node_or_deleted_topics_on_disk(
+    crashed_with_files: Path, tmp_path: Path
+) -> None:
+    """Which partitions a store has is told by its keys, also where the batches cannot be read."""
+    path = shutil.copytree(crashed_with_files, tmp_path / "copy")
+    for file in path.glob(f"{FOLDER}/*/*"):
+        file.write_bytes(bytes(file.stat().st_size))
+    store = opened(path, batches_in_files=True)
+    store.write([Write(keys.META, keys.NODE_ID_KEY, None)])
+    with pytest.raises(StorageFailure):
+        list(store.scan(keys.LOG, b""))
+    rows = rows_below(store)
+    try:
+        assert StoreIdentity(store, NODE_ID, rows=rows).problem(view_of(topic())) is None
+        assert StrayTopics(store, rows=rows).follow(CatalogView(), view_of()) == [TOPIC]
+    finally:
+        store.close()
 
 
 def outcomes_of_damage(

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kshare_coordinator.machine.catalog.seen_producer_ids import MAX_REPORTED_END
 from kshare_core.errors import KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
@@ -37,6 +38,19 @@ def test_a_new_producer_raises_the_end_by_whole_blocks() -> None:
             ends.append(stored_end(store))
         assert ends == [None, 1_000, 1_000, 2_000, 2_000, 42_000, 42_000]
         assert SeenProducerIds(store).end() == 42_000
+
+    asyncio.run(test())
+
+
+def test_the_highest_id_that_counts_gives_an_end_that_the_coordinator_takes() -> None:
+    """A client may make it up; an older version stored an end above the limit, and the leader could not register."""
+
+    async def test() -> None:
+        store = MemoryDisk().open_store("leader")
+        await open_logs(store).append(KEY, produced_by(PRODUCER_ID_LIMIT - 1))
+        assert (stored_end(store), SeenProducerIds(store).end()) == (MAX_REPORTED_END, MAX_REPORTED_END)
+        store.write([Write(keys.META, keys.PRODUCER_ID_END_KEY, (MAX_REPORTED_END + 8).to_bytes(8, "big"))])
+        assert SeenProducerIds(store).end() == MAX_REPORTED_END
 
     asyncio.run(test())
 
@@ -97,7 +111,7 @@ def test_a_damaged_entry_of_an_older_version_stops_its_partition_only() -> None:
         assert stored is not None
         below.write([Write(keys.PRODUCERS, key, stored[:-1] + bytes([stored[-1] ^ 1]))])
         store = ChecksummedRows(below, plain_families=[keys.LOG])
-        seen = SeenProducerIds(store, below=below)
+        seen = SeenProducerIds(store, rows=below)
         logs = open_logs(store, seen_ids=seen)
         assert seen.end() == 3_000  # at the registration, without which the node does not start
         assert len(logs.problems()) == 1

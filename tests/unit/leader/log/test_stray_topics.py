@@ -236,4 +236,4 @@ def test_a_damaged_row_does_not_keep_the_records_of_deleted_topics() -> None:
     known, gone = view_of(topic(TOPIC), version=SEEN), view_of(topic(TOPIC), version=SEEN + 1)
     before = view_of(topic(TOPIC), topic(CREATED_LATER), version=0)
     for old, new in ((before, known), (CatalogView(), gone)):
-        assert StrayTopics(store, below=below).follow(old, new) == [CREATED_LATER]
+        assert StrayTopics(store, rows=below).follow(old, new) == [CREATED_LATER]

@@ -95,6 +95,11 @@ class ValueFileStore:
 
     # Reading
 
+    @property
+    def rows(self) -> KeyValueStore:
+        """The store below: for keys alone, of rows whose values in files may be damaged. Staged writes are missing."""
+        return self._store
+
     def get(self, family: str, key: bytes) -> bytes | None:
         if self._staged and any(write.key == key and write.family == family for write in self._staged_writes()):
             self._finish_staged()

@@ -30,6 +30,7 @@ from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
+from kshare_leader.log.store_identity import StoreIdentity
 from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
@@ -37,6 +38,7 @@ from kshare_leader.reassignment.sender import PartitionSender
 from kshare_rpc.catalog import CatalogView
 from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.held_memory import HeldCache
+from kshare_runtime.large_values.store import ValueFileStore
 from kshare_runtime.ports import KeyValueStore
 from kshare_runtime.store_mending import StoreMending
 
@@ -53,6 +55,11 @@ def with_value_files(store: KeyValueStore) -> KeyValueStore:
     if not isinstance(store, RocksStore):
         return store
     return RocksValueFileStore(store, family=keys.LOG, prefix_bytes=keys.PARTITION_PREFIX_BYTES)
+
+
+def rows_below(store: KeyValueStore) -> KeyValueStore:
+    """The rows of `with_value_files`, with places instead of the values in files; while no write is under way."""
+    return store.rows if isinstance(store, ValueFileStore) else store
 
 
 def checksummed(store: KeyValueStore) -> ChecksummedRows:
@@ -75,13 +82,14 @@ class EmbeddedEngine:
 
     def _make_parts(self, node: EngineSurroundings) -> None:
         follower, environment, settings = node.follower, node.environment, node.settings
-        store = checksummed(self.store)
-        self._seen_ids = SeenProducerIds(store, below=self.store)
+        store, below = checksummed(self.store), rows_below(self.store)
+        self._seen_ids = SeenProducerIds(store, rows=below)
         # A new registration tells the older coordinator which epochs and producer ids were given out.
-        strays = StrayTopics(store, below=self.store, report=node.report, on_older=follower.register_again)
+        strays = StrayTopics(store, rows=below, report=node.report, on_older=follower.register_again)
         rows = PartitionRows(store, self._seen_ids, strays)
         self.logs = PartitionLogs(
             store=store,
+            identity=StoreIdentity(store, settings.node_id, rows=below),
             clock=environment.clock,
             node_id=settings.node_id,
             configs=node.configs,

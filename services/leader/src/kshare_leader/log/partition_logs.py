@@ -140,6 +140,7 @@ class PartitionLogs:
         before_open: Callable[[TopicPartition, int], None] = lambda key, given_up_epoch: None,
         seen_ids: SeenProducerIds | None = None,
         strays: StrayTopics | None = None,
+        identity: StoreIdentity | None = None,
     ) -> None:
         """`aside` validates and reads batches that are too large for the event loop; two threads do by default."""
         self._before_open = before_open
@@ -162,7 +163,7 @@ class PartitionLogs:
         self._unreadable: dict[TopicPartition, TopicSettings] = {}
         """Those of the offline partitions whose logs the store could not read."""
         self._topics_to_remove: dict[bytes, str] = {}
-        self._identity = StoreIdentity(store, node_id)
+        self._identity = identity or StoreIdentity(store, node_id)
         self._identity_problem: str | None = None
         self._write_failure: str | None = None
         self._queue: list[_QueuedAppend | _QueuedEnd] = []

@@ -19,8 +19,10 @@ from kshare_runtime.ports import KeyValueStore, Write
 class StoreIdentity:
     """The identity of one store; an empty store takes that of its node and of the catalog."""
 
-    def __init__(self, store: KeyValueStore, node_id: int) -> None:
+    def __init__(self, store: KeyValueStore, node_id: int, *, rows: KeyValueStore | None = None) -> None:
+        """`rows` is the store without checksums and value files, if `store` has them."""
         self._store = store
+        self._rows = rows or store
         self._node_id = node_id
         self._cluster_id: str | None = None
         """The cluster of the newest view without a problem."""
@@ -71,7 +73,7 @@ class StoreIdentity:
         found: dict[int, None] = {}
         start: bytes | None = b""
         while start is not None:
-            key = next((key for key, _ in self._store.scan(keys.LOG, start)), None)
+            key = next((key for key, _ in self._rows.scan(keys.LOG, start)), None)  # without reading a whole batch
             if key is None:
                 break
             prefix = key[: keys.PARTITION_PREFIX_BYTES]

@@ -60,14 +60,14 @@ class StrayTopics:
         self,
         store: KeyValueStore,
         *,
-        below: KeyValueStore | None = None,
+        rows: KeyValueStore | None = None,
         report: Callable[[str], None] = lambda text: None,
         on_older: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_older` is called when the catalog that was followed turns into an older one; it brings the whole one."""
         self._store = store
-        self._below = below or store
-        """Without the checksums of `store`: a damaged row has a topic too."""
+        self._rows = rows or store
+        """Without the checksums and value files of `store`: a damaged row has a topic too."""
         self._report = report
         self._on_older = on_older
         self._is_read = False
@@ -91,7 +91,7 @@ class StrayTopics:
                     self._on_older()
                 return []
             if is_first:
-                self._compare_with_stored(new, set(_stored_topics(self._below)), missing, is_older=is_older)
+                self._compare_with_stored(new, set(_stored_topics(self._rows)), missing, is_older=is_older)
         except StorageFailure as failure:
             self._report(f"the search for records of deleted topics failed: {failure}")
             return []

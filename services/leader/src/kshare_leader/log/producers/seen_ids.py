@@ -29,10 +29,10 @@ _KEY_BYTES = keys.PARTITION_PREFIX_BYTES + 8
 class SeenProducerIds:
     """The end of the producer ids that the logs of one store have seen. It is read at the first use; StorageFailure."""
 
-    def __init__(self, store: KeyValueStore, *, below: KeyValueStore | None = None) -> None:
-        """`below` is the store without its checksums, if `store` has them."""
+    def __init__(self, store: KeyValueStore, *, rows: KeyValueStore | None = None) -> None:
+        """`rows` is the store without its checksums, if `store` has them."""
         self._store = store
-        self._below = below or store
+        self._rows = rows or store
         self._end: int | None = None
         self._stored_end = 0
 
@@ -72,12 +72,13 @@ class SeenProducerIds:
             if stored is None:  # of an older version, or new
                 self._end = _end_of(self._stored_ids())
             else:
-                self._end = self._stored_end = int.from_bytes(stored, "big")
+                self._stored_end = int.from_bytes(stored, "big")
+                self._end = min(self._stored_end, PRODUCER_ID_LIMIT)  # an older version stored up to a block more
         return self._end
 
     def _stored_ids(self) -> Iterator[int]:
         """The producers with an entry that can be read; the partitions of others are offline."""
-        for key, stored in self._below.scan(keys.PRODUCERS, b""):
+        for key, stored in self._rows.scan(keys.PRODUCERS, b""):
             if len(key) != _KEY_BYTES:
                 continue
             try:
@@ -89,4 +90,4 @@ class SeenProducerIds:
 
 def _end_of(producer_ids: Iterable[int]) -> int:
     highest = max((each for each in producer_ids if each < PRODUCER_ID_LIMIT), default=-1)
-    return (highest // BLOCK_SIZE + 1) * BLOCK_SIZE
+    return min((highest // BLOCK_SIZE + 1) * BLOCK_SIZE, PRODUCER_ID_LIMIT)
