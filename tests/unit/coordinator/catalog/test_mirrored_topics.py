@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kshare_coordinator.machine import commands, records
+from kshare_coordinator.machine.catalog.mirrored_topics import ids_that_end
 from kshare_coordinator.machine.catalog.view import catalog_answer
 from kshare_coordinator.machine.commands import Command, MirroredTopic
 from kshare_core.configs import PROCESS_CONFIGS, Configs
@@ -164,6 +165,17 @@ def test_older_records_do_not_tell_whether_an_id_was_invented(
     assert {name: ids_in_view(driver)[name] for name in expected if name in seen} == {
         name: expected[name] for name in seen
     }
+
+
+def test_a_topic_that_is_seen_later_than_the_proof_is_another_one(driver: CoordinatorDriver) -> None:
+    """It was made again while the coordinator was upgraded, and is missing in the first poll."""
+    mirror(driver, ("orders", FIRST, 1), ("other", OTHER, 1))
+    restart_with_older_records(driver)
+    mirror(driver, ("other", OTHER, 1))
+    made_again = MirroredTopic(name="orders", topic_id=SECOND, partition_count=1)
+    assert ids_that_end(driver.load().state, [made_again], []) == [FIRST]
+    mirror(driver, ("orders", SECOND, 1))
+    assert ids_in_view(driver)["orders"] == (SECOND, b"")
 
 
 def test_older_records_get_the_id_with_the_first_poll_also_in_a_full_catalog(driver: CoordinatorDriver) -> None:

@@ -12,7 +12,7 @@ first id that the cluster shows is recorded beside it (`upstream_topic_id`). Fro
 
 Records of older versions do not tell whether an id was invented. The older version replaced invented ids as soon as the
 cluster had others, so a catalog has only one of the two kinds. If one topic proves to have the cluster's id, all had,
-and an id that changed is another topic. Without this proof the state is kept.
+and an id that changed is another topic, also one that is seen later. Without this proof the state is kept.
 
 The id of the first cluster is kept. Topics of another cluster are refused: its offsets mean other records, and topics
 that it lacks would be removed with the state of their groups.
@@ -90,14 +90,26 @@ def is_other_cluster(state: CoordinatorState, cluster_id: str) -> bool:
 
 def _replaced(state: CoordinatorState, topics: Sequence[MirroredTopic]) -> list[records_pb.TopicRecord]:
     """The topics of the catalog whose names other topics have now."""
-    pairs = [(known, each) for each in topics if each.has_own_id and (known := state.topic_named(each.name))]
-    has_proof = any(not known.upstream_topic_id and known.topic_id == each.topic_id for known, each in pairs)
+    has_proof = records.UPSTREAM_IDS_PROVEN in state.numbers or _prove(state, topics)
     found = []
-    for known, topic in pairs:
+    for known, topic in _known_with_ids(state, topics):
         upstream_topic_id = known.upstream_topic_id or (known.topic_id if has_proof else ZERO_TOPIC_ID)
         if upstream_topic_id not in (ZERO_TOPIC_ID, topic.topic_id):
             found.append(known)
     return found
+
+
+def _prove(state: CoordinatorState, topics: Sequence[MirroredTopic]) -> bool:
+    """Whether one of the topics proves that the ids in records of an older version were not invented."""
+    pairs = _known_with_ids(state, topics)
+    return any(not known.upstream_topic_id and known.topic_id == each.topic_id for known, each in pairs)
+
+
+def _known_with_ids(
+    state: CoordinatorState, topics: Sequence[MirroredTopic]
+) -> list[tuple[records_pb.TopicRecord, MirroredTopic]]:
+    """The topics of the catalog of the same names, where the cluster shows an id."""
+    return [(known, each) for each in topics if each.has_own_id and (known := state.topic_named(each.name))]
 
 
 def _upstream_topic_id(known: records_pb.TopicRecord, topic: MirroredTopic) -> bytes:
@@ -125,6 +137,8 @@ def decide_mirror_topics(
             _remove(draft, known)
     for known in _replaced(state, command.topics):
         _remove(draft, known)
+    if records.UPSTREAM_IDS_PROVEN not in state.numbers and _prove(state, command.topics):
+        found = [*found, records.cluster_number(records.UPSTREAM_IDS_PROVEN, 1)]
     for topic in command.topics:
         if not is_mirrored(state, topic):
             _mirror(state, draft, topic)
