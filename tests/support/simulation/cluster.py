@@ -38,7 +38,7 @@ from support.simulation.disks.batch_files import drawn_sizes
 from support.simulation.history import History
 from support.simulation.hosts import BuildNode, HostClock, Node, SimulatedHost
 from support.simulation.kafka_clients.session import ClusterClient
-from support.simulation.loop import Incarnation, MonotonicClock, VirtualLoop
+from support.simulation.loop import HostDied, Incarnation, MonotonicClock, VirtualLoop
 from support.simulation.mutations import Mutation
 from support.simulation.network import SimulatedFabric
 from support.simulation.tap import ClusterTap
@@ -243,7 +243,8 @@ class Cluster:
         starting = host.start()
         while not starting.done() and host.running and host.lives == 1:  # the code of a host that died never ends
             await asyncio.wait([starting], timeout=JOIN_POLL_S)
-        if starting.done() and not starting.cancelled():  # it is where the node was stopped while it started
+        # It is cancelled where the node was stopped while it started; the host may have died in a step of the start.
+        if starting.done() and not starting.cancelled() and not isinstance(starting.exception(), HostDied):
             starting.result()
         if role == "gateway":
             self._gateways.append(client_address(name))

@@ -180,8 +180,8 @@ class FaultInjector:
                 host.crash()  # its health check reports the damage, and an operator starts it on a good machine
             if not host.running:
                 host.start()
-        for name in [name for name in self._drained if name in cluster.hosts and name not in cluster.leaving]:
-            while await self._ask_to_drain(name, undo=True) is None:
+        for name in list(self._drained):
+            while self._stays(name) and await self._ask_to_drain(name, undo=True) is None:
                 await asyncio.sleep(DRAIN_RETRY_S)
         for name in list(self.unfinished):
             await self.unfinished.pop(name)()
@@ -226,10 +226,12 @@ class FaultInjector:
             self.drain_count += await self._ask_to_drain(name, undo=False) == ErrorCode.NONE
 
     async def undo_drain(self, fault: Fault) -> None:
-        """Not of a node that leaves: its operator stops it once nothing is left on it."""
-        for name in fault.hosts:
-            if name not in self.cluster.leaving:
-                await self._ask_to_drain(name, undo=True)
+        for name in filter(self._stays, fault.hosts):
+            await self._ask_to_drain(name, undo=True)
+
+    def _stays(self, name: str) -> bool:
+        """Not a node that leaves: its operator stops it once nothing is left on it."""
+        return name in self.cluster.hosts and name not in self.cluster.leaving
 
     async def _ask_to_drain(self, name: str, *, undo: bool) -> int | None:
         """The error code of the active coordinator's answer: it takes no drain of a node that is not registered."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from support.simulation.cluster import LOST_DISKS
+from support.simulation.loop import HostDied
 from support.simulation.lost_logs import draw_lost_log_run
 from support.simulation.scenario import Outcome, run_seed
 from support.simulation.seeds.coverage import Counts
@@ -42,7 +43,7 @@ def _run(job: tuple[str, int]) -> Result:
     started = time.process_time()
     try:
         outcome = run_as(engine, seed)
-    except (Exception, asyncio.CancelledError):
+    except (Exception, asyncio.CancelledError, HostDied):  # any other ends the process, and the pool waits for ever
         report = f"{engine} engine, seed {seed}: the run raised\n{traceback.format_exc()}"
         return Result(engine, seed, True, report, time.process_time() - started, 0.0, 0, Counter())
     spent = time.process_time() - started

@@ -230,8 +230,7 @@ class Administrator:
             ):
                 found.append(Violation("a new share group passed records", str(passed)))
         for name, exists in self._topics.items():
-            count = await self._admin.partition_count(name)
-            if exists is not None and bool(count) != exists:
+            if exists is not None and not await self._admin.shows(name, exists=exists):
                 text = f"topic {name} {'is not' if exists else 'is'} there, other than was confirmed"
                 found.append(Violation("administration was lost", text))
         return found

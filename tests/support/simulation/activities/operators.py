@@ -157,6 +157,8 @@ class Operator:
         while name in self._cluster.hosts and (host.running or host.lives != lives):
             lives = await self._drain(name)
             await host.stop()
+            if await self._has_got_a_topic(name) and name in self._cluster.hosts and not host.running:
+                host.start()
         if name in self._cluster.hosts:
             self._cluster.remove_host(name)
         self._note("left", (name,))
@@ -179,6 +181,15 @@ class Operator:
             if refusals == REFUSALS_BEFORE_RESTARTS:
                 refusals = 0
                 await self._restart_others(name)
+
+    async def _has_got_a_topic(self, name: str) -> bool:
+        """Whether a topic was placed on a drained leader until its lease ended, as no other leader was live then."""
+        if name.rpartition("-")[0] != "leader" or self._cluster.shape.engine != EMBEDDED:
+            return False
+        await asyncio.sleep(self._cluster.configs.integer("kshare.node.lease.ms") / 1000)
+        while (topics := await self.topics()) is None:
+            await asyncio.sleep(POLL_S)
+        return any(partition.leader_node_id == number_of(name) for topic in topics for partition in topic.partitions)
 
     async def _is_nobody_left_to_take(self, name: str) -> bool:
         """Whether the others are draining too: a share coordinator whose disk failed asks for it when it likes."""

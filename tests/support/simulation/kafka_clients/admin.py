@@ -46,6 +46,8 @@ TOPIC_RESOURCE, GROUP_RESOURCE = 2, 32
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1
 RETRY_S = 0.3
+TOPIC_IS_KNOWN_S = 40.0
+"""Longer than a full link lasts, and than a gateway waits for the answer to a watch of the catalog that was lost."""
 ATTEMPTS = 200
 
 
@@ -179,14 +181,23 @@ class Admin:
         return int(result.low_watermark) if result.error_code == 0 else None
 
     async def partition_count(self, topic: str) -> int:
-        """0 where there is no such topic."""
+        """0 where there is no such topic, as far as the gateway knows that answers."""
         for _ in range(ATTEMPTS):
             try:
-                metadata = await self._client.metadata(topic)
-                return 0 if metadata is None else len(metadata.leaders)
+                return await self._client.partition_count(topic)
             except ConnectionLost:
                 await asyncio.sleep(RETRY_S)
         raise AssertionError(f"nobody says whether there is a topic {topic}")
+
+    async def shows(self, topic: str, *, exists: bool) -> bool:
+        """Whether a topic is there, or is not; a gateway may know of a change up to `TOPIC_IS_KNOWN_S` later."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TOPIC_IS_KNOWN_S
+        while bool(await self.partition_count(topic)) != exists:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(RETRY_S)
+        return True
 
     async def _ask_leader(self, topic: str, partition: int, request: Any, response_type: Any) -> Any:
         """None where the leader is not known or does not answer."""

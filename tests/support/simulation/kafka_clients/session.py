@@ -95,14 +95,7 @@ class ClusterClient:
 
     async def metadata(self, topic: str) -> TopicMetadata | None:
         """None where the topic or its leaders are not known yet. ConnectionLost."""
-        request = MetadataRequest(
-            topics=(MetadataRequestTopic(topic_id=None, name=topic),),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        answer = await self.call_any(request, MetadataResponse)
-        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
-        found = answer.topics[0]
+        addresses, found = await self._described(topic)
         if found.error_code != 0:
             return None
         leaders = {
@@ -111,6 +104,21 @@ class ClusterClient:
             if partition.leader_id in addresses
         }
         return TopicMetadata(found.topic_id, leaders) if leaders else None
+
+    async def partition_count(self, topic: str) -> int:
+        """Also of partitions without a leader; 0 where the gateway that answers knows no such topic. ConnectionLost."""
+        _, found = await self._described(topic)
+        return len(found.partitions)
+
+    async def _described(self, topic: str) -> tuple[dict[int, str], Any]:
+        """The addresses of the brokers by node id, and the answer about the topic. ConnectionLost."""
+        request = MetadataRequest(
+            topics=(MetadataRequestTopic(topic_id=None, name=topic),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        answer = await self.call_any(request, MetadataResponse)
+        return {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}, answer.topics[0]
 
     def cut_all(self) -> None:
         """The machine is gone: no goodbye to anybody."""

@@ -209,15 +209,15 @@ class Disturbances:
         return lapses
 
     def _faults_of_coordinators(self) -> Iterator[Period]:
-        """Those of a minority matter until another one has taken over."""
+        """Those of a minority matter until another one has taken over, and so does the loss of one."""
         found = [(one, self._coordinators_hit(one)) for one in self.faults]
         for one, hosts in found:
             if hosts:
                 together = {
                     host for other, hit in found if other.begin <= one.end and one.begin <= other.end for host in hit
                 }
-                is_minority = 2 * len(together) < len(self._coordinators)
-                yield (one.begin, one.begin + TAKEOVER_S if is_minority else one.end)
+                is_taken_over = one.name in LOSSES or 2 * len(together) < len(self._coordinators)
+                yield (one.begin, one.begin + TAKEOVER_S if is_taken_over else one.end)
 
     def _coordinators_hit(self, fault: Impairment) -> set[str]:
         if fault.name.startswith(OF_ETCD) and not fault.hosts:
