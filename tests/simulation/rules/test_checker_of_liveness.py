@@ -196,6 +196,22 @@ def test_a_state_partition_that_moves(state_partition: int, is_moved: bool) -> N
     assert stalls(4.0 + LIMIT_S + 0.1, *epochs, impairments=[fault]) != is_moved
 
 
+def test_a_gateway_that_was_killed_lets_nobody_in_before_it_has_registered() -> None:
+    fault = Impairment(FIRST_AT, 10.0, ("gateway-1",), "crash")
+    for_it = FaultEvent(20.0, "registered", ("gateway-1",), "")
+    stands_s = 20.0 - FIRST_AT + SETTLING_S
+    assert not stalls(stands_s + LIMIT_S - 0.1, for_it, impairments=[fault])
+    assert stalls(stands_s + LIMIT_S + 0.1, for_it, impairments=[fault])
+    assert stalls(stands_s + LIMIT_S - 0.1, for_it, impairments=[fault._replace(name="pause")])
+    assert stalls(stands_s + LIMIT_S - 0.1, for_it._replace(hosts=("gateway-2",)), impairments=[fault])
+
+
+def test_the_loss_of_a_coordinator_counts_until_another_one_has_taken_over() -> None:
+    fault = Impairment(FIRST_AT, 10.0, ("coordinator-1", "coordinator-2"), "coordinator-lost")
+    assert not stalls(TAKEOVER_S + SETTLING_S + LIMIT_S - 0.1, loaded=False, impairments=[fault])
+    assert stalls(TAKEOVER_S + SETTLING_S + LIMIT_S + 0.1, loaded=False, impairments=[fault])
+
+
 def test_a_node_that_leaves_or_is_restarted() -> None:
     assert not stalls(100.0, FaultEvent(FIRST_AT, "leave", ("gateway-1",), ""))
     assert not stalls(LIMIT_S + SETTLING_S, FaultEvent(FIRST_AT, "upgrade", ("leader-1",), ""))

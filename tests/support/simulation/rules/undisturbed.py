@@ -13,6 +13,7 @@ A way is disturbed
   always: they write the markers that end transactions;
 - after each of these until it has settled: until the member fetched again and got records, or `SETTLING_S` have passed,
   in which the calls that were under way end;
+- until a gateway that a fault has killed has registered again: it lets nobody in before;
 - at the moment at which another leader or owner is known;
 - by operators: a node that leaves is gone from then on, one that is upgraded or restarted is for some seconds.
 
@@ -54,6 +55,9 @@ HARMLESS = ("clock-drift", "clock-jump", "small-pieces")
 SLOWING = ("slow-network", "slow-host", "slow-link", "slow-disk")
 AT_ITS_BEGIN = ("half-open",)
 """A client whose connection is half open opens another one at once; its gateway notices the old one at the end."""
+KILLING = ("crash", "silent-crash", "crash-between-steps", "crash-between-writes", "power-loss", "stop")
+REGISTERED_WITHIN_S = 30.0
+"""A fault of links keeps a gateway from the coordinator for less time; what registers later has started once more."""
 DAMAGING = ("failing-reads", "flipped-bits", "misdirected-reads")
 LOSSES = ("gateway-lost", "coordinator-lost", "share-coordinator-lost", "leader-lost")
 """The node never comes back (`fault_kinds.losses`)."""
@@ -66,6 +70,7 @@ RESTARTS_WITHIN_S = 12.0
 ALL_END = "all faults end"
 """The name of the event that `faults.FaultInjector` notes."""
 LEADER, STATE_OWNER, BROKER, COORDINATOR = "leader", "share-coordinator", "broker", "coordinator"
+GATEWAY = "gateway"
 
 RELEVANT = (
     Acquired,
@@ -134,6 +139,11 @@ class Disturbances:
         self._coordinators = {host for host in evidence.expected.hosts if _role(host) == COORDINATOR}
         self._of_coordinators = list(self._faults_of_coordinators())
         self._lapses = self._lapses_of_leases()
+        self._registered: dict[str, list[float]] = defaultdict(list)
+        """When each gateway did so, at each of its starts and after a lost lease."""
+        for event in self._events:
+            if isinstance(event, FaultEvent) and event.name == "registered" and _role(event.hosts[0]) == GATEWAY:
+                self._registered[event.hosts[0]].append(event.time)
         self._delivered: dict[tuple[Place, str, str], list[Period]] = defaultdict(list)
         """By the way on which records came: when the fetches were sent and answered."""
         for event in self._events:
@@ -227,13 +237,20 @@ class Disturbances:
     def _of_hosts(self, hosts: Hosts, way: Way) -> Iterator[Period]:
         """What disturbs a way while these hosts are on it."""
         yield (hosts.begin, hosts.begin)
-        periods = [(fault.begin, fault.end) for fault in self.faults if _hits(fault, hosts, way)]
+        periods = [(fault.begin, self._end_of(fault, way)) for fault in self.faults if _hits(fault, hosts, way)]
         for host, lapses in self._lapses.items():
             if hosts.are_on(way, host):
                 periods.extend(lapses)
         for begin, end in periods:
             if begin < hosts.end and end >= hosts.begin:
                 yield (max(begin, hosts.begin), self._settled(way, min(end, hosts.end)))
+
+    def _end_of(self, fault: Impairment, way: Way) -> float:
+        """When the fault's hosts work again."""
+        if fault.name not in KILLING or way.gateway not in fault.hosts:
+            return fault.end
+        times = self._registered[way.gateway]
+        return next((time for time in times if fault.end <= time <= fault.end + REGISTERED_WITHIN_S), fault.end)
 
     def _settled(self, way: Way, end: float) -> float:
         """When the way of a member works again after a disturbance, if not earlier."""
