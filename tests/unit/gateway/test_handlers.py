@@ -283,6 +283,29 @@ def test_create_topics_is_answered_when_the_gateway_knows_them(version: int) -> 
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "codes"),
+    [
+        ("orders", 3, (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS)),
+        ("orders", 4, (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)),
+        ("missing", 3, (ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+    ],
+)
+def test_whether_a_topic_exists_comes_before_its_assignment(name: str, count: int, codes: tuple[int, int]) -> None:
+    """kafka-topics.sh --create --if-not-exists ignores TOPIC_ALREADY_EXISTS only."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        placed = [{"partition_index": 0, "broker_ids": (99,)}]
+        created = [{"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": placed}]
+        client = harness.client()
+        answer = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=created, timeout=1000)
+        grown = [{"name": name, "count": count, "assignments": [{"broker_ids": (99,)}]}]
+        growth = await client.ask(ApiKey.CREATE_PARTITIONS, 3, topics=grown, timeout=1000)
+        assert (answer.topics[0].error_code, growth.results[0].error_code) == codes
+
+    run(scenario)
+
+
 def test_an_assignment_to_live_gateways_counts_its_partitions() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         harness.catalog.answers["CreateTopics"] = lambda request, payload: coordinator_pb2.CreateTopicsResponse()

@@ -129,6 +129,7 @@ def _filter(*components: tuple[str, int, str | None]) -> list[dict[str, Any]]:
         ((("planet", 0, "earth"),), E.UNSUPPORTED_VERSION),
         ((("user", 3, None),), E.INVALID_REQUEST),
         ((("user", 1, "named"),), E.INVALID_REQUEST),
+        ((("user", 0, None),), E.INVALID_REQUEST),
         ((("user", 2, "named"),), E.INVALID_REQUEST),
         ((("ip", 2, None), ("user", 2, None)), E.INVALID_REQUEST),
     ],

@@ -11,7 +11,7 @@ from kshare_core.security.acls import Operation, PatternType, PermissionType, Re
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1.security_pb2 import Acl
 from kshare_wire.generated.api_keys import ApiKey
-from support.gateway.harness import GatewayHarness, run
+from support.gateway.harness import GatewayHarness, run, topic
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -26,6 +26,35 @@ HIDDEN = Acl(
     operation=Operation.READ,
     permission_type=PermissionType.ALLOW,
 )
+
+
+def test_no_cursor_names_a_hidden_topic() -> None:
+    """Topics are filtered before they are paged (DescribeTopicPartitionsRequestHandler)."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.catalog.acls.append(HIDDEN)
+        harness.catalog.topics = {
+            name: topic(name, bytes([number] * 16), [1]) for number, name in enumerate(("a", "hidden", "open"), 1)
+        }
+        harness.catalog.change()
+        await harness.settle()
+        client = harness.client()
+
+        async def page(start: str, index: int = 0) -> tuple[list[str], str | None]:
+            cursor = {"topic_name": start, "partition_index": index}
+            answer = await client.ask(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], response_partition_limit=1, cursor=cursor
+            )
+            return [each.name for each in answer.topics], answer.next_cursor and answer.next_cursor.topic_name
+
+        assert await page("a") == (["a"], "open")
+        assert await page("hidden") == (["open"], None)
+        del harness.catalog.topics["open"]
+        harness.catalog.change()
+        await harness.settle()
+        assert await page("a") == (["a"], None)
+
+    run(scenario, AUTHORIZER)
 
 
 @pytest.mark.parametrize(

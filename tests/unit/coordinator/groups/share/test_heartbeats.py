@@ -43,6 +43,8 @@ def epoch_of(driver: CoordinatorDriver, member_id: str) -> int:
         ("", 0, ["t"], "group", E.INVALID_REQUEST),
         ("m" * 256, 0, ["t"], "group", E.INVALID_REQUEST),
         ("m", 0, ["t"], "", E.INVALID_REQUEST),
+        (" ", 0, ["t"], "group", E.INVALID_REQUEST),
+        ("m", 0, ["t"], " ", E.INVALID_REQUEST),
         ("m", 0, None, "group", E.INVALID_REQUEST),
         ("m", 0, [], "group", E.INVALID_REQUEST),
         ("m", -2, None, "group", E.INVALID_REQUEST),

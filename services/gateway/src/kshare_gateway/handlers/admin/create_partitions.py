@@ -62,7 +62,19 @@ def _problem(gateway: Gateway, topic: CreatePartitionsTopic) -> CreatePartitions
         brokers = list(assignment.broker_ids)
         if len(brokers) != 1 or brokers[0] not in live:
             text = f"Each new partition must be assigned to one live broker; {brokers} is given, {sorted(live)} live"
-            return _result(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+            return _earlier_problem(gateway, topic) or _result(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return None
+
+
+def _earlier_problem(gateway: Gateway, topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult | None:
+    """What Kafka, and the coordinator, look at before the assignment."""
+    known = gateway.view.topics_by_name.get(topic.name)
+    if known is None:
+        text = f"Topic {topic.name[:300]} does not exist"
+        return _result(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    if topic.count <= len(known.partitions):
+        text = f"Topic {topic.name} has {len(known.partitions)} partitions; {topic.count} is not an increase"
+        return _result(topic.name, ErrorCode.INVALID_PARTITIONS, text)
     return None
 
 

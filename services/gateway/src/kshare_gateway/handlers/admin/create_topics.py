@@ -16,6 +16,7 @@ from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.catalog.internal_topics import topic_named
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, Gateway
+from kshare_gateway.handlers.admin.metadata import is_valid_topic_name
 from kshare_gateway.quotas.mutations import Mutations
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import DENIED, Access
@@ -62,9 +63,9 @@ def failed(context: RequestContext, request: CreateTopicsRequest, error: KafkaEr
 
 
 def _problem(context: RequestContext, topic: CreatableTopic) -> CreatableTopicResult | None:
-    """Missing authorization, or the problem with a manual assignment or an internal topic.
+    """Missing authorization, or the problem with a manual assignment, a null value or an internal topic.
 
-    The coordinator checks all else.
+    The coordinator checks all else, and the name: that a topic exists, or that its name is not allowed, comes first.
     """
     gateway = context.gateway
     if not context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not context.may(
@@ -73,6 +74,15 @@ def _problem(context: RequestContext, topic: CreatableTopic) -> CreatableTopicRe
         return _refusal(topic.name, *DENIED[ResourceType.TOPIC])
     if topic.name in INTERNAL_TOPICS and topic_named(gateway, topic.name) is not None:
         return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
+    problem = _problem_of_values(gateway, topic)
+    if problem is None or not is_valid_topic_name(topic.name):
+        return None
+    if topic_named(gateway, topic.name) is not None:
+        return _refusal(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
+    return problem
+
+
+def _problem_of_values(gateway: Gateway, topic: CreatableTopic) -> CreatableTopicResult | None:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         return _refusal(topic.name, ErrorCode.INVALID_CONFIG, f"These configs have no value: {', '.join(nulls)}")

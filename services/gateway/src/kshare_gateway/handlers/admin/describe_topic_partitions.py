@@ -51,14 +51,14 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
         if name == last:
             continue
         last = name
-        if limit == 0:
-            return DescribeTopicPartitionsResponse(
-                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
-            )
         if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             if request.topics:
                 topics.append(_denied(name))
             continue
+        if limit == 0:  # the cursor names no topic that the client may not see
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
         topic = topic_named(gateway, name)
         if topic is None:
             topics.append(_unknown(context, name))

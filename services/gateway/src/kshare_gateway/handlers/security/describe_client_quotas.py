@@ -88,6 +88,9 @@ def _check(component: ComponentData, before: list[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if component.match_type != EXACT and component.match is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A name is only allowed with an exact match")
+    if component.match_type == EXACT and component.match is None:
+        text = f"An exact match of {entity_type} needs a name; match type 1 is for the default"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
 serve(

@@ -23,7 +23,8 @@ from kshare_wire.generated.responses.share_group_heartbeat import (
 
 
 async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
-    if request.rack_id == "" and request.member_id and request.group_id:
+    is_rack_blank = request.rack_id is not None and not request.rack_id.strip()
+    if is_rack_blank and request.member_id.strip() and request.group_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
     names = request.subscribed_topic_names
     check_topics(context, Operation.DESCRIBE, names or ())

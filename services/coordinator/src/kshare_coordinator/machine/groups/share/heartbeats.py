@@ -121,11 +121,11 @@ def _check_request(request: pb.ShareGroupHeartbeatRequest, max_subscribed_topics
     """Validates the request without the group's state (throwIfShareGroupHeartbeatRequestIsInvalid)."""
     problem = None
     max_length = max_subscribed_topics * NAME_LENGTH_LIMIT
-    if not request.member_id:
+    if not request.member_id.strip():
         problem = "MemberId must not be empty: a member of a share group generates its own id, a uuid"
     elif len(request.member_id) > MEMBER_ID_LENGTH_LIMIT:
         problem = f"MemberId has {len(request.member_id)} characters; at most {MEMBER_ID_LENGTH_LIMIT} are allowed"
-    elif not request.group_id:
+    elif not request.group_id.strip():
         problem = "GroupId can't be empty."
     elif request.member_epoch < LEAVE_EPOCH:
         problem = "MemberEpoch is invalid."
