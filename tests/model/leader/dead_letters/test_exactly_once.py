@@ -20,8 +20,10 @@ from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_core.states import RecordState
+from kshare_leader.dead_letters.appended import AppendedOffsets
 from kshare_leader.dead_letters.cluster_target import ClusterTarget
 from kshare_leader.dead_letters.letters import OffsetRun
+from kshare_leader.dead_letters.notes import Notes
 from kshare_leader.dead_letters.port import DeadLetterSettings
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import RememberedDeadLetters
@@ -277,6 +279,44 @@ def test_another_state_epoch_begins_anew_and_the_older_one_is_dropped() -> None:
         await asyncio.sleep(30)
         assert older.held.error is not None and older.held.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert await stored(upstream) == EXPECTED * 2
+
+    scenario(body)
+
+
+def test_a_share_partition_that_is_dropped_and_loaded_again_while_the_cluster_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The older one's round goes on between the two steps of the newer one's, and finds that it is not served."""
+    partition_of, read = Notes.partition_of, Notes.read
+    rounds = [asyncio.Event(), asyncio.Event()]
+    may_read = asyncio.Event()
+    waiting = iter(rounds)
+
+    async def slow_partition_of(notes: Notes, source: SharePartitionKey) -> UpstreamPartitionName:
+        if (turn := next(waiting, None)) is not None:
+            await turn.wait()
+        return await partition_of(notes, source)
+
+    async def slow_read(notes: Notes, source: SharePartitionKey) -> AppendedOffsets | None:
+        await may_read.wait()
+        return await read(notes, source)
+
+    async def body(upstream: Upstream, source_id: bytes) -> None:
+        await Leader(upstream, source_id).finish()
+        monkeypatch.setattr(Notes, "partition_of", slow_partition_of)
+        monkeypatch.setattr(Notes, "read", slow_read)
+        leader = Leader(upstream, source_id)
+        leader.letters.wake(leader.held)
+        await asyncio.sleep(1)
+        leader.held.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "loaded again"))
+        leader.held = HeldPartition(leader.held.key, leader.letters)
+        leader.letters.wake(leader.held)
+        for turn in (*rounds, may_read):
+            await asyncio.sleep(5)
+            turn.set()
+        await leader.finish()
+        await leader.letters.stop()
+        assert await stored(upstream) == EXPECTED
 
     scenario(body)
 

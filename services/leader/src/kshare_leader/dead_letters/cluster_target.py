@@ -148,9 +148,9 @@ class ClusterTarget:
         at = UpstreamPartitionName(destination.topic_name, destination.partition.partition)
         try:
             note_at = await self._notes.partition_of(key)
+            _check_served(served)  # else it makes a writer beside that of the share-partition as it is loaded again
             writer = await self._ready_writer(key)
-            if served.error is not None:
-                raise CannotStore("it is not served any more")
+            _check_served(served)
             row = row_of_epoch(writer.row, served.state_epoch, served.truncation)
             already = row.appended(letters.offsets)
             if already:
@@ -204,3 +204,8 @@ class ClusterTarget:
         for key in list(self._writers):
             self.dropped(key)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _check_served(served: ArchivingPartition) -> None:
+    if served.error is not None:
+        raise CannotStore("it is not served any more")
