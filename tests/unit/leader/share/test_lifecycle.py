@@ -146,6 +146,40 @@ def test_a_share_partition_leaves_memory_with_its_last_session_so_that_new_offse
     run(test)
 
 
+def test_a_share_partition_leaves_memory_when_its_last_session_ends_in_its_first_fetch() -> None:
+    """The first fetch waits for itself, not for a session; a short-lived consumer ends in it."""
+
+    async def test() -> None:
+        leader = Leader()
+        leader.channel.initialize(0, 0)
+        waiting = asyncio.ensure_future(leader.acquire("m1", fetch_number=1, max_wait_ms=60_000))
+        await asyncio.sleep(1)
+        await leader.release("m1", last_fetch_number=1)
+        assert not leader.service._directory.of_group("group")
+        assert await waiting == []
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_share_partition_leaves_memory_when_its_last_session_ends_while_it_is_loaded() -> None:
+    async def test() -> None:
+        leader = Leader()
+        leader.channel.initialize(0, -1)
+        leader.channel.gate = asyncio.Event()
+        waiting = asyncio.ensure_future(leader.acquire("m1", fetch_number=1, max_wait_ms=60_000))
+        await asyncio.sleep(1)
+        await leader.release("m1", last_fetch_number=1)
+        leader.channel.gate.set()
+        await asyncio.sleep(1)
+        assert leader.channel.reads == 1 and leader.channel.state().start_offset == 0
+        assert not leader.service._directory.of_group("group")
+        await waiting
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_settled_records_at_the_start_of_the_state_move_the_stored_start_offset() -> None:
     """They are there after a write with an unknown outcome (seed 561966383)."""
 

@@ -48,6 +48,27 @@ def test_the_share_coordinator_is_asked_with_growing_pauses() -> None:
     run(test)
 
 
+def test_a_start_offset_that_is_not_stored_counts_as_a_refusal() -> None:
+    async def test() -> None:
+        leader = ready()
+        leader.channel.initialize(0, -1)
+        leader.channel.write_answers = [int(ErrorCode.KAFKA_STORAGE_ERROR)] * 100
+        while now() < 5.0:
+            response, _ = await leader.fetch("m1", max_wait_ms=500)
+            assert response.partitions[0].error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert 6 <= leader.channel.reads <= 12, "50 ms, twice as much each time, up to a second"
+        leader.channel.write_answers = []
+        await leader.acquire("m1", max_wait_ms=5_000)
+        await leader.release("m1", last_fetch_number=10**6)
+        leader.log().append(1)
+        before = now()
+        assert await leader.acquire("m1", fetch_number=10**6 + 1) == [(10, 10, 1)]
+        assert now() - before < 0.05, "the back-off has ended"
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_fetch_that_waits_for_the_next_load_gets_its_records_at_once() -> None:
     async def test() -> None:
         leader = ready(*[REFUSED] * 4)

@@ -70,17 +70,27 @@ class StateLoader:
         self._refused_loads = refused_loads
 
     async def load(self) -> LoadedState:
-        """The loaded state, after the back-off of earlier refusals; raises KafkaError and notes it for the back-off."""
+        """The loaded state, after the back-off of earlier refusals; raises KafkaError and notes it for the back-off.
+
+        A new start offset is not stored yet: `start_offset_stored` or `refused` follows.
+        """
         pause_ms = self._refused_loads.pause_ms(self.key, self.leader_epoch, self._now_ms())
         if pause_ms:
             await asyncio.sleep(pause_ms / 1000)
         try:
             loaded = await self._reported_load()
         except KafkaError:
-            self._refused_loads.refused(self.key, self.leader_epoch, self._now_ms())
+            self.refused()
             raise
-        self._refused_loads.loaded(self.key)
+        if not loaded.reset:
+            self._refused_loads.loaded(self.key)
         return loaded
+
+    def start_offset_stored(self) -> None:
+        self._refused_loads.loaded(self.key)
+
+    def refused(self) -> None:
+        self._refused_loads.refused(self.key, self.leader_epoch, self._now_ms())
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)

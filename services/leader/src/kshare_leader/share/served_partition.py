@@ -61,6 +61,7 @@ class ServedPartition:
     __slots__ = (
         "_dead_letters",
         "_history",
+        "_is_left",
         "_loading",
         "_loop",
         "_made_at_ms",
@@ -71,6 +72,7 @@ class ServedPartition:
         "_reset",
         "_scan_handle",
         "_settings",
+        "_starting",
         "_timer",
         "_timer_at",
         "_used_at_ms",
@@ -126,6 +128,10 @@ class ServedPartition:
         )
         self._members: dict[Owner, None] = {}
         """Owners whose sessions fetched here and have not ended."""
+        self._is_left = False
+        """Whether a session ended while the state was loaded."""
+        self._starting: StateLoader | None = None
+        """The loader whose new start offset is being stored."""
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         """When the timer fires. It is kept here, because uvloop's handle of a time that has come does not know it."""
@@ -218,6 +224,7 @@ class ServedPartition:
         self.truncation = loaded.truncation
         self._reset = loaded.reset
         if loaded.reset:
+            self._starting = loader
             self._writing.store_start_offset(loaded.machine)
         else:
             self._serve(loaded.machine)
@@ -231,8 +238,13 @@ class ServedPartition:
         self._writing.serve(machine)
         self._history.loaded(machine, self.state_epoch, self._reset, self.truncation.leader_epoch)
         self._loading = None
+        if self._starting is not None:
+            self._starting.start_offset_stored()
+            self._starting = None
         self._after_change()
         self._waiting.schedule_wake()
+        if self._is_left:
+            self.unload_if_unused()
 
     def drop(self, error: KafkaError) -> None:
         """Stops serving permanently. Waiting fetches, and acknowledgements whose write was not sent, get `error`.
@@ -245,6 +257,8 @@ class ServedPartition:
         self.error = error
         self.machine = None
         self._writing.drop(error)
+        if self._starting is not None:
+            self._starting.refused()
         self._remove_listener()
         if self._loading is not None and self._loading is not asyncio.current_task():
             self._loading.cancel()
@@ -435,6 +449,7 @@ class ServedPartition:
         for owner in [owner for owner in self._members if is_released(owner)]:
             del self._members[owner]
         if self.machine is None:
+            self._is_left = True
             return None
         write_id = self.machine.release(is_released, self._limits)
         self._after_change()

@@ -127,8 +127,9 @@ class WaitingFetches:
                 yield sleeper.waiter
 
     def end(self, is_ended: Callable[[Waiter], bool]) -> None:
-        """Ends the waits for which `is_ended` is true."""
+        """Ends the waits for which `is_ended` is true; from now on they count no more."""
         for waiter in [waiter for waiter in self._all() if is_ended(waiter)]:
+            self.remove(waiter)
             waiter.end()
 
     def has_newer(self, owner: Owner, fetch_number: int) -> bool:
