@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import Ended
 from kshare_runtime.large_values.files import Pointer
-from kshare_runtime.large_values.folder import DiskFile
+from kshare_runtime.large_values.folder import DiskFile, DiskFolder
 from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
 from kshare_runtime.ports import AppendedWrite, Write
 from kshare_runtime.rocks_store import RocksStore
@@ -318,14 +319,35 @@ def test_a_sync_that_fails_fails_all_writes_from_there_on_until_it_is_mended(tmp
 def test_a_full_disk_fails_all_writes_until_it_is_mended(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.write(appended("a", 1))
-    with files_no_larger_than(150), pytest.raises(StorageFailure, match="cannot write"):
-        store.write(appended("a", 2))
+    with files_no_larger_than(150):
+        with pytest.raises(StorageFailure, match="cannot write"):
+            store.write(appended("a", 2))
+        assert not store.mend() and store.write_failure is not None, "the disk is as full as it was"
     with pytest.raises(StorageFailure, match="an earlier write failed"):
         store.write([Write("other", b"k", b"v")])
     assert store.mend()
     store.write(appended("a", 3))
     assert numbers(store) == [1, 3] and all(value == LARGE for _, value in store.scan("log", b""))
     store.close()
+
+
+def test_a_file_whose_name_cannot_be_made_durable_is_closed_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(directory: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(directory))
+
+    folder = DiskFolder(tmp_path / "values")
+    folder.create(b"a", "0").close()
+    with monkeypatch.context() as patch:
+        patch.setattr("kshare_runtime.large_values.folder._sync_directory", fails)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for number in range(1, 20):
+            with pytest.raises(OSError, match="Input/output error"):
+                folder.create(b"a", str(number))
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert list(folder.files()[b"a"]) == ["0"]
+    folder.close()
 
 
 def test_a_store_that_refuses_writes_takes_no_values_until_it_is_mended(tmp_path: Path) -> None:

@@ -430,6 +430,10 @@ class MemoryStore:
         """See MendableStore."""
         return self._write_failure
 
+    def takes_writes(self) -> bool:
+        """Whether the disk has room."""
+        return not self._disk.is_full
+
     def mend(self) -> bool:
         """See MendableStore."""
         if not self._open:

@@ -374,7 +374,7 @@ class RocksStore:
         """See MendableStore. Blocks while it writes the write buffers and opens the store."""
         if self._write_failure is None:
             return not self._is_closed
-        if self._is_closed or not self._is_mendable or not self._disk_takes_writes():
+        if self._is_closed or not self._is_mendable or not self.takes_writes():
             return False
         if self._open:
             self._begun.finish()
@@ -400,7 +400,7 @@ class RocksStore:
         self._times_mended += 1
         return True
 
-    def _disk_takes_writes(self) -> bool:
+    def takes_writes(self) -> bool:
         """Whether the disk takes a file as large as what reopening the store writes."""
         figures = self.figures()
         size_bytes = MENDING_BYTES + (figures.memtable_bytes if figures else 0)

@@ -88,7 +88,11 @@ class DiskFile:
 
     def __init__(self, path: Path) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self.second_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.second_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(self.descriptor)
+            raise
 
     def write(self, values: Sequence[bytes], position: int) -> None:
         for start in range(0, len(values), BUFFERS_AT_ONCE):
@@ -158,7 +162,13 @@ class DiskFolder:
                     path.mkdir()
                     _sync_directory(path.parent)
         file = DiskFile(folder / name)
-        _sync_directory(folder)
+        try:
+            _sync_directory(folder)
+        except OSError:
+            file.close()
+            with suppress(OSError):
+                (folder / name).unlink()
+            raise
         return file
 
     def read(self, prefix: bytes, name: str, position: int, length: int) -> bytes:

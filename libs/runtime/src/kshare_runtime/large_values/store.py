@@ -42,6 +42,10 @@ Done = Callable[[StorageFailure | None], None]
 class StoreBelow(KeyValueStore, MendableStore, Protocol):
     """The store that has the rows."""
 
+    def takes_writes(self) -> bool:
+        """Whether its disk takes some megabytes now."""
+        ...
+
 
 @dataclass(slots=True)
 class _Staged:
@@ -301,7 +305,7 @@ class ValueFileStore:
     def mend(self) -> bool:
         """See MendableStore."""
         self._finish_staged()
-        if not self._store.mend():
+        if not self._store.mend() or (self._failure is not None and not self._store.takes_writes()):
             return False
         self._failure = None
         return True
