@@ -276,6 +276,52 @@ def test_the_log_is_pruned_and_a_standby_that_missed_it_loads_the_catalog_anew(p
     play(scene)
 
 
+def test_an_owner_keeps_no_appends_for_half_a_snapshot_of_the_former_one() -> None:
+    async def scene(backend: UpstreamBackend) -> None:
+        async with UpstreamCluster(backend, group_partitions=1) as cluster:
+            a = await cluster.start(1, journal_limit=5, piece_bytes=60)
+            await cluster.owned()
+            b = await cluster.start(2)
+            a.upstream.delay_ms = lambda: 20
+            await a.put(0, "large", "x" * 500)
+            for number in range(5):
+                await a.put(0, "n", str(number))
+            await until(lambda: b.store._tail.rows._snapshot is not None)
+            a.upstream.unavailable = True
+            await until(lambda: b.store.owns(CATALOG))
+            for number in range(3):
+                await b.put(0, "n", str(number))
+            session = b.store._session
+            assert session is not None and session.rows._snapshot is None
+            assert b.rows(0) == {"large": "x" * 500, "n": "2"}
+
+    in_memory(scene)
+
+
+def test_a_snapshot_that_is_too_large_for_the_topic_is_a_problem_and_appends_go_on() -> None:
+    async def scene(backend: UpstreamBackend) -> None:
+        async with UpstreamCluster(backend, group_partitions=1) as cluster:
+            a = await cluster.start(1, journal_limit=5, piece_bytes=400)
+            await cluster.owned()
+            await a.put(0, "large", "x" * 500)
+            assert backend.memory is not None
+            backend.memory.max_message_bytes = 300
+            log = PartitionLog(cluster.raw, backend.log)
+            before = await log.offset_at(LATEST_TIMESTAMP)
+            for number in range(20):
+                await a.put(0, "n", str(number))
+            await asyncio.sleep(2 * LEASE_S)
+            assert await log.offset_at(LATEST_TIMESTAMP) - before < 40, "appends, marks of the lease, and few others"
+            assert sorted(a.gained_rows) == [CATALOG, 0] and a.rows(0)["n"] == "19"
+            (problem,) = a.store.problems()
+            assert "takes no snapshot piece" in problem
+            backend.memory.max_message_bytes = 1 << 20
+            await asyncio.sleep(31)
+            await until(lambda: not a.store.problems())
+
+    in_memory(scene)
+
+
 def test_nobody_owns_anything_while_the_cluster_stands_still_for_longer_than_a_lease() -> None:
     async def scene(backend: UpstreamBackend) -> None:
         async with UpstreamCluster(backend, group_partitions=1) as cluster:

@@ -73,6 +73,11 @@ class LogRows:
         for partition, of_one in writes.items():
             apply_to(self.partitions, partition, of_one)
 
+    def owned(self) -> LogRows:
+        """These rows, for an owner: it reads no more, and would keep all appends since a snapshot without its end."""
+        self._append, self._snapshot = [], None
+        return self
+
     def of(self, partition: int) -> list[Write]:
         """All rows of one partition."""
         return [Write(family, key, value) for (family, key), value in self.partitions.get(partition, {}).items()]

@@ -35,6 +35,8 @@ MARKS_PER_LEASE = 3
 UNCLAIMABLE = (MustClaimAgain, NotAFencedLog, UnknownControlRecord, *UPSTREAM_FAILURES)
 """Errors of a claim after which the next attempt may succeed."""
 AREA, PRUNING_AREA, TRUNCATED_AREA = "metadata log", "pruning", "lost records"
+SNAPSHOT_RETRY_S = 30.0
+"""After the topic of the metadata took no piece of a snapshot because of its size."""
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class Session:
     ) -> None:
         self._log = fenced
         self._claim = claim
-        self.rows = rows
+        self.rows = rows.owned()
         self._limits = limits
         self._problems = problems
         self._serve_from = serve_from
@@ -110,6 +112,8 @@ class Session:
         """Why the log must be claimed again."""
         self._is_stopping = False
         self._journal_bytes = 0
+        self._no_snapshot_before = 0.0
+        """By the loop's time: the topic took no piece of the last one."""
 
     async def run(self) -> str:
         """Runs until the end of the session; returns the reason."""
@@ -305,7 +309,7 @@ class Session:
             )
         elif found.next_number == self.rows.next_number + 1 and self._waiting is not None and not self._must_replace:
             append = self._waiting
-            self.rows = found
+            self.rows = found.owned()
             self._answer(append, None)
         elif found.next_number > self.rows.next_number and not self._must_replace:
             raise StorageFailure(f"it has appends up to {found.next_number - 1} that this owner has not written")
@@ -322,6 +326,8 @@ class Session:
     def _is_snapshot_due(self) -> bool:
         if self._must_replace:
             return True
+        if self._loop.time() < self._no_snapshot_before:
+            return False
         records = self._log.end_offset - self.rows.snapshot_offset
         is_long = records > self._limits.journal_limit or self._journal_bytes > self._limits.journal_bytes_limit
         pays = 2 * self._journal_bytes >= self.rows.snapshot_bytes or records > 10 * self._limits.journal_limit
@@ -339,11 +345,16 @@ class Session:
         snapshot = self._snapshot
         record = next(snapshot.records, None)
         if record is not None:
-            offset = await self._write(record)
+            try:
+                offset = await self._write(record)
+            except Refused as refused:
+                self._snapshot_refused(refused)
+                return
             snapshot.first_offset = offset if snapshot.first_offset < 0 else snapshot.first_offset
             snapshot.size += len(record.value or b"")
             return
         self._snapshot = None
+        self._no_snapshot_before = 0.0
         self.rows.snapshot_offset, self.rows.snapshot_bytes = snapshot.first_offset, snapshot.size
         self._journal_bytes = 0
         if self._must_replace:
@@ -356,3 +367,16 @@ class Session:
             self._problems.note(PRUNING_AREA, f"the metadata log cannot be pruned: {error}")
         else:
             self._problems.clear(PRUNING_AREA)
+
+    def _snapshot_refused(self, refused: Refused) -> None:
+        """A piece that is too large for the topic stays so: the log grows until an administrator allows more."""
+        if refused.code != ErrorCode.MESSAGE_TOO_LARGE:
+            raise refused
+        text = (
+            f"the metadata log cannot be pruned, its topic takes no snapshot piece: {refused}; raise max.message.bytes"
+        )
+        if self._must_replace:
+            raise StorageFailure(text) from refused
+        self._problems.note(PRUNING_AREA, text)
+        self._snapshot = None
+        self._no_snapshot_before = self._loop.time() + SNAPSHOT_RETRY_S
