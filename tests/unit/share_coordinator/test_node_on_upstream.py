@@ -335,6 +335,27 @@ def test_summaries_are_read_from_memory() -> None:
     run(body)
 
 
+def test_a_state_partition_that_is_being_claimed_is_counted_as_loading() -> None:
+    """A leader asks again after two seconds then, and not after a minute."""
+
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        await started(nodes, upstream)
+        second = await nodes.start_node(upstream, 2)
+        upstream.flaws.errors[InitProducerIdRequest] = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 1_000
+        nodes.coordinator.give(2, [0])
+        await asyncio.sleep(1)
+        request = messages.ListStateSummariesRequest(leader_node_id=1, catalog_version=1)
+        channel = nodes.network.connect(second.address)
+        answer, _ = await channel.call(LIST_STATE_SUMMARIES, request, timeout_ms=TIMEOUT_MS)
+        assert (answer.error_code, answer.loading_state_partitions) == (0, 1)
+        upstream.flaws.errors.clear()
+        await serves(second)
+        answer, _ = await channel.call(LIST_STATE_SUMMARIES, request, timeout_ms=TIMEOUT_MS)
+        assert (answer.error_code, answer.loading_state_partitions) == (0, 0)
+
+    run(body)
+
+
 def test_the_state_topic_and_what_could_be_backed_up_are_elsewhere() -> None:
     async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
         node = await started(nodes, upstream)

@@ -20,6 +20,8 @@ from kshare_share_coordinator.ownership import Ownership
 from kshare_share_coordinator.state_log.port import Found, StateLog
 
 PAGE_ROWS = 300
+LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+"""Of a state partition in an existing cluster that this node owns: it will be served soon."""
 ARCHIVING = 3
 """The delivery state of records whose dead letters are due (KIP-1191)."""
 _STATE_PARTITION = struct.Struct(">i")
@@ -57,7 +59,9 @@ class StateSummaries:
             start = start if number == first else b""
             try:
                 found, following = self._state_log.share_partitions(number, start, left)
-            except StorageFailure:  # the pass over all rows reports it
+            except StorageFailure:  # the pass over all rows reports it, unless the state log is being claimed or read
+                refused = self._state_log.refusal(number)
+                response.loading_state_partitions += refused is not None and refused.error_code in LOADING
                 continue
             for each in found:
                 left -= max(1, len(each.records))
