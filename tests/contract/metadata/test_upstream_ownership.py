@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kshare_coordinator.metadata.port import CATALOG, CoordinatorMember, OwnershipLost
+from kshare_coordinator.metadata.upstream.store import UpstreamMetadataStore
 from kshare_core.errors import StorageFailure
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionLog
 from kshare_upstream.topics import create_topic
@@ -282,17 +283,19 @@ def test_an_owner_keeps_no_appends_for_half_a_snapshot_of_the_former_one() -> No
             a = await cluster.start(1, journal_limit=5, piece_bytes=60)
             await cluster.owned()
             b = await cluster.start(2)
+            standby = b.store
+            assert isinstance(standby, UpstreamMetadataStore) and standby._tail is not None
+            rows = standby._tail.rows
             a.upstream.delay_ms = lambda: 20
             await a.put(0, "large", "x" * 500)
             for number in range(5):
                 await a.put(0, "n", str(number))
-            await until(lambda: b.store._tail.rows._snapshot is not None)
+            await until(lambda: rows._snapshot is not None)
             a.upstream.unavailable = True
             await until(lambda: b.store.owns(CATALOG))
             for number in range(3):
                 await b.put(0, "n", str(number))
-            session = b.store._session
-            assert session is not None and session.rows._snapshot is None
+            assert standby._session is not None and standby._session.rows._snapshot is None
             assert b.rows(0) == {"large": "x" * 500, "n": "2"}
 
     in_memory(scene)
