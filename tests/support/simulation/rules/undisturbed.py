@@ -13,7 +13,7 @@ A way is disturbed
   always: they write the markers that end transactions;
 - after each of these until it has settled: until the member fetched again and got records, or `SETTLING_S` have passed,
   in which the calls that were under way end;
-- until a gateway that a fault has killed has registered again: it lets nobody in before;
+- after a fault that kills a gateway, until that gateway has registered: it accepts no connections before;
 - at the moment at which another leader or owner is known;
 - by operators: a node that leaves is gone from then on, one that is upgraded or restarted is for some seconds.
 

@@ -218,7 +218,7 @@ class Session:
                 self._problems.note(AREA, f"the metadata log cannot be written: {problem}")
                 self._unclaimed = str(problem)
             except StorageFailure as failure:
-                self.lose(f"the metadata log cannot be read: {failure}")
+                self.lose(f"the metadata log cannot be used: {failure}")
                 return
             except Exception as bug:
                 report_contained_bug("an unexpected error ended the ownership of the metadata", bug)
@@ -372,11 +372,9 @@ class Session:
         """A piece that is too large for the topic stays so: the log grows until an administrator allows more."""
         if refused.code != ErrorCode.MESSAGE_TOO_LARGE:
             raise refused
-        text = (
-            f"the metadata log cannot be pruned, its topic takes no snapshot piece: {refused}; raise max.message.bytes"
-        )
+        reason = f"its topic takes no snapshot piece ({refused}); raise max.message.bytes"
         if self._must_replace:
-            raise StorageFailure(text) from refused
-        self._problems.note(PRUNING_AREA, text)
+            raise StorageFailure(reason) from refused
+        self._problems.note(PRUNING_AREA, f"the metadata log cannot be pruned: {reason}")
         self._snapshot = None
         self._no_snapshot_before = self._loop.time() + SNAPSHOT_RETRY_S
