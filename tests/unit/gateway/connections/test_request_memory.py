@@ -209,6 +209,19 @@ def test_a_fetch_grows_with_what_its_connection_reads() -> None:
     in_virtual_time(scenario())
 
 
+def test_a_fetch_whose_connection_has_closed_reserves_nothing() -> None:
+    """No one would end its reservation: the budget would shrink for good."""
+
+    async def scenario() -> None:
+        memory = RequestMemory(LIMIT)
+        account = Holder(memory).account
+        account.close()
+        assert await account.reserve_answer(50 * MEBIBYTE, least_bytes=LEAST_ANSWER_BYTES) == 0
+        assert memory.used_bytes == 0
+
+    in_virtual_time(scenario())
+
+
 def half_a_produce(harness: GatewayHarness) -> GatewayClient:
     client = harness.client()
     client.connection.data_received(struct.pack(">i", 90 * MEBIBYTE) + struct.pack(">hhih", 0, 9, 1, 1) + b"t\0")

@@ -177,6 +177,8 @@ class MemoryAccount:
         It replaces the connection's former reservation. Fewer than `least_bytes` are of no use. `expected_bytes` is the
         size that the response may well have.
         """
+        if self.is_closed:  # nothing would end the reservation
+            return 0
         self.end_reservation()
         wanted = min(asked_bytes, max(self.expected_bytes, expected_bytes))
         terms = ReservationTerms(self, wanted, least_bytes)
