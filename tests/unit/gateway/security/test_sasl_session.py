@@ -23,7 +23,13 @@ from kshare_gateway.security.sasl.oauth_bearer import TokenRefused
 from kshare_gateway.security.sasl.scram import ScramType, ScramUsers, credential_of_salted_password
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.security.sasl.tokens import KeySet, SignedTokens, UnsecuredTokens
-from kshare_rpc.generated.kshare.v1.security_pb2 import ScramUser, SecurityEntry, SecurityKey, SecurityValue
+from kshare_rpc.generated.kshare.v1.security_pb2 import (
+    ScramCredential,
+    ScramUser,
+    SecurityEntry,
+    SecurityKey,
+    SecurityValue,
+)
 from kshare_wire.generated.api_keys import ApiKey
 
 KEY = rsa.generate_private_key(65537, 2048)
@@ -238,6 +244,27 @@ def test_scram_proves_both_sides(mechanism: str) -> None:
     for user, password in (("alice", "wrong"), ("nobody", "secret")):
         with pytest.raises(KafkaError, match=f"invalid credentials with SASL mechanism {mechanism}"):
             scram(mechanism, user, password)
+
+
+@pytest.mark.parametrize("length", [4000, 5000])
+def test_a_long_name_is_refused_before_it_is_prepared(length: int) -> None:
+    """It would be prepared letter by letter on the event loop: 500,000 letters take a second."""
+    asked: list[str] = []
+
+    class Users(ScramUsers):
+        def credential(self, kind: ScramType, user_name: str) -> tuple[ScramCredential, bool]:
+            asked.append(user_name)
+            return super().credential(kind, user_name)
+
+    exchange = Users(dict).exchange("SCRAM-SHA-256")
+    message = b"n,,n=" + b"a" * length + b",r=nonce"
+    if length < 4096:
+        exchange.answer(message)
+        assert asked == ["a" * length]
+    else:
+        with pytest.raises(SaslFailure, match="invalid credentials"):
+            exchange.answer(message)
+        assert not asked
 
 
 def test_an_unknown_user_of_scram_has_the_same_salt_every_time() -> None:

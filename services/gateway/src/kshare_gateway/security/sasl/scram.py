@@ -18,6 +18,8 @@ LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
 LEAST_SALT_BYTES = 12
 """Of scramp; RFC 5802 asks for no length, and Kafka's clients make salts of 20 bytes and more."""
 LENGTH_OF_FAKE_SALT = 24
+LONGEST_MESSAGE = 4096
+"""Limit in bytes of a client's message: scramp prepares a user's name (RFC 4013) letter by letter, in Python."""
 
 
 class ScramType(IntEnum):
@@ -91,6 +93,8 @@ class ScramExchange:
         self.result: Authenticated | None = None
 
     def answer(self, message: bytes) -> bytes:
+        if len(message) > LONGEST_MESSAGE:
+            raise self._failure()
         try:
             text = message.decode()
             if not self._has_begun:
