@@ -396,6 +396,19 @@ def test_waiting_ends_with_the_time_that_was_asked_for() -> None:
     play_virtually(scenario)
 
 
+@pytest.mark.parametrize("limits", [{"min_bytes": 0}, {"max_records": 0}])
+def test_a_fetch_that_no_leader_waits_for_does_not_wait(limits: dict[str, int]) -> None:
+    """Asked again and again, the leaders would answer at once each time."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        started = asyncio.get_running_loop().time()
+        answer = await share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=700, **limits)
+        assert delivered(answer) == [] and asyncio.get_running_loop().time() == started
+        assert [len(leader.requests("ShareFetch")) for leader in harness.leaders.values()] == [1, 1]
+
+    play_virtually(scenario)
+
+
 def test_a_batch_that_was_not_cached_is_an_error_and_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         def lying(request: Any, payload: memoryview) -> Any:

@@ -393,7 +393,10 @@ class ShareFetcher:
             answers.append(answer)
             if answer.has_records:
                 return answers
-        if wait and not any(answer.has_errors for answer in answers):
+        may_wait = (
+            wait and min(terms.min_bytes, terms.max_bytes, terms.max_records) > 0
+        )  # a leader would answer at once
+        if may_wait and not any(answer.has_errors for answer in answers):
             answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
             if is_first and calls.waiting and not any(answer.has_records for answer in answers):
                 answers.extend(await self._last_words(session, calls))
