@@ -11,7 +11,7 @@ import pytest
 from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.security.addresses import address_text
 from kshare_gateway.quotas.entities import Entity, QuotaTable
-from kshare_gateway.quotas.throttling import Throttling, Timed
+from kshare_gateway.quotas.throttling import Throttling, Timed, with_short_client_id
 from kshare_rpc.generated.kshare.v1.security_pb2 import (
     ClientQuotas,
     QuotaEntity,
@@ -108,6 +108,24 @@ def test_clients_of_a_user_share_its_quota_and_those_of_any_user_do_not() -> Non
     assert driver.charge(ApiKey.PRODUCE, client="two", request_bytes=10_000) == 10_000
     assert driver.charge(ApiKey.PRODUCE, user="v", client="one", request_bytes=10_000) == 0
     assert driver.charge(ApiKey.PRODUCE, user="w", client="one", request_bytes=10_000) == 0
+
+
+def test_client_ids_of_any_length_have_short_keys() -> None:
+    long_ids = [Entity("u", "x" * 32_000 + end) for end in ("", "y")]
+    keys = {with_short_client_id(entity) for entity in long_ids}
+    assert len(keys) == 2 and all(len(key.client_id or "") < 100 for key in keys)
+    for entity in (Entity("u", "x" * 200), Entity("u", None), Entity(None, "")):
+        assert with_short_client_id(entity) == entity
+
+
+def test_beyond_the_limit_of_buckets_the_newest_debts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kshare_gateway.quotas.throttling.BUCKETS_LIMIT", 10)
+    driver = Driver(({"client_id": ""}, {PRODUCE: 1000.0}))
+    for number in range(12):
+        assert driver.charge(ApiKey.PRODUCE, client=f"{number}" * 1000, request_bytes=20_000) == 10_000
+    for number in range(4, 12):
+        assert driver.charge(ApiKey.PRODUCE, client=f"{number}" * 1000, request_bytes=1000) == 11_000, number
+    assert driver.charge(ApiKey.PRODUCE, client="0" * 1000, request_bytes=20_000) == 10_000, "the oldest is forgotten"
 
 
 def test_a_changed_quota_counts_at_once_and_without_quotas_nothing_is_active() -> None:

@@ -11,6 +11,8 @@ Quotas are per gateway, as Kafka's are per broker. Without any quota a request c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from hashlib import sha256
+from itertools import islice
 from typing import Any, TypeVar
 
 from kshare_core.configs import Configs
@@ -28,7 +30,9 @@ from kshare_wire.generated.api_keys import ApiKey
 
 A = TypeVar("A")
 BUCKETS_LIMIT = 100_000
-"""Buckets kept; beyond it full ones are dropped, and then all."""
+"""Buckets kept; beyond it full ones are dropped, and where that is too little, the oldest."""
+LONGEST_CLIENT_ID = 200
+"""In letters, of a bucket's key; a longer client id is replaced by its digest, since clients choose theirs freely."""
 UNTHROTTLED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _FETCHES = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 
@@ -121,10 +125,11 @@ class Throttling:
         return (self._configs.integer("quota.window.num") - 1) * self._configs.integer("quota.window.size.seconds")
 
     def _bucket(self, name: str, quota: Quota, burst_s: int, now_ms: int) -> TokenBucket:
-        found = self._buckets.get((name, quota.shared_by))
+        key = (name, with_short_client_id(quota.shared_by))
+        found = self._buckets.get(key)
         if found is None:
             self._make_room(now_ms)
-            found = self._buckets[name, quota.shared_by] = TokenBucket(quota.bound, max(1, burst_s), now_ms)
+            found = self._buckets[key] = TokenBucket(quota.bound, max(1, burst_s), now_ms)
         elif found.rate != quota.bound:
             found.change_rate(quota.bound, now_ms)
         return found
@@ -139,8 +144,17 @@ class Throttling:
             return
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now_ms)]:
             del self._buckets[key]
-        if len(self._buckets) >= BUCKETS_LIMIT:
-            self._buckets.clear()
+        # At least a tenth, since a look at all takes long.
+        for key in list(islice(self._buckets, max(0, len(self._buckets) - BUCKETS_LIMIT * 9 // 10))):
+            del self._buckets[key]
+
+
+def with_short_client_id(entity: Entity) -> Entity:
+    """The entity, or the digest in place of a client id of more than LONGEST_CLIENT_ID letters."""
+    client_id = entity.client_id
+    if client_id is None or len(client_id) <= LONGEST_CLIENT_ID:
+        return entity
+    return Entity(entity.user, f"sha256:{sha256(client_id.encode(errors='surrogatepass')).hexdigest()}")
 
 
 class Timed(Awaitable[A]):
