@@ -18,6 +18,7 @@ from kshare_rpc.catalog import PLAINTEXT_LISTENER
 
 if TYPE_CHECKING:
     from kshare_gateway.upstream.client_relay import ClientRelay
+    from kshare_gateway.upstream.permissions import RequestPermissions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class RequestContext:
     """The connection's part of the gateway's memory; None: no limit."""
     relay: ClientRelay | None = None
     """The client's side of an existing cluster; None with the embedded engine."""
+    permissions: RequestPermissions | None = None
+    """What the client may do by the existing cluster; None with the embedded engine."""
 
     @property
     def cluster(self) -> ClientRelay:
@@ -49,10 +52,16 @@ class RequestContext:
         assert self.relay is not None, "the embedded engine has no existing cluster"
         return self.relay
 
+    @property
+    def cluster_permissions(self) -> RequestPermissions:
+        """`permissions`, for handlers that are served in front of an existing cluster only."""
+        assert self.permissions is not None, "the embedded engine has no existing cluster"
+        return self.permissions
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client is authorized; always true without an authorizer."""
-        if self.relay is not None:
-            return self.relay.permissions.allows(operation, resource_type, name)
+        if self.permissions is not None:
+            return self.permissions.allows(operation, resource_type, name)
         authorizer = self.gateway.authorizer
         return authorizer is None or authorizer.allows(
             self.principal, self.client_host[1:], operation, resource_type, name

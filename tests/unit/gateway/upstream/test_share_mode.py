@@ -14,7 +14,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.security.authorized_operations import UNKNOWN
-from kshare_gateway.upstream.permissions import CLUSTER_KNOWN, ClientPermissions, Permission
+from kshare_gateway.upstream.permissions import CLUSTER_KNOWN, ClientPermissions, Permission, RequestPermissions
 from kshare_gateway.upstream.share_mode import share_routes
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_upstream.cluster import Cluster
@@ -29,6 +29,8 @@ from kshare_wire.generated.responses.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kshare_wire.generated.responses.sasl_authenticate import SaslAuthenticateResponse
+from kshare_wire.generated.responses.sasl_handshake import SaslHandshakeResponse
 from support.gateway.harness import TOPIC_ID, GatewayHarness, topic
 from support.upstream.scripted_broker import ScriptedBroker
 
@@ -314,7 +316,8 @@ def test_permissions_are_asked_once_and_again_when_they_are_old() -> None:
         return DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", authorized_operations=group_bits[0])])
 
     async def whole() -> None:
-        permissions = ClientPermissions(ask, cache_ms=50)
+        client = ClientPermissions(ask, cache_ms=50)
+        permissions = RequestPermissions(client)
         topics = [Permission(Operation.READ, ResourceType.TOPIC, name) for name in ("orders", "hidden")]
         assert not permissions.allows(*topics[0]) and permissions.take_missing() == {topics[0]}
         await permissions.learn([CLUSTER_KNOWN, *topics])
@@ -331,11 +334,35 @@ def test_permissions_are_asked_once_and_again_when_they_are_old() -> None:
         assert permissions.allows(*delete)
         group_bits[0] = UNKNOWN  # asked a broker that does not coordinate it; the client may not alter the cluster
         bits["orders"] = 0
-        await permissions.learn([delete, *topics])
-        assert permissions.allows(*topics[0]), "the first answer is remembered"
+        later = RequestPermissions(client)
+        await later.learn([delete, *topics])
+        assert later.allows(*topics[0]), "the first answer is remembered"
         await asyncio.sleep(0.06)
-        await permissions.learn([delete, *topics])
-        assert not permissions.allows(*topics[0]) and not permissions.allows(*delete)
+        old, unnamed = RequestPermissions(client), RequestPermissions(client)
+        await old.learn([delete, *topics])
+        assert not old.allows(*topics[0]) and not old.allows(*delete)
+        assert later.allows(*topics[0]), "an answer holds until its request ends"
+        await asyncio.sleep(0.06)
+        assert not unnamed.allows(*group[0]) and unnamed.take_missing() == {group[0]}, "old ones are asked for again"
+
+    asyncio.run(whole())
+
+
+def test_requests_of_one_connection_do_not_take_each_others_missing_permissions() -> None:
+    async def ask(request: Any, served: Any) -> Any:
+        return FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=1, host="h", port=1)])
+
+    async def whole() -> None:
+        client = ClientPermissions(ask, cache_ms=0)
+        first, second = RequestPermissions(client), RequestPermissions(client)
+        describe = Permission(Operation.DESCRIBE, ResourceType.GROUP, "g")
+        assert not first.allows(*describe)
+        assert not second.take_missing()
+        missing = first.take_missing()
+        assert missing == {describe}
+        await first.learn(missing)
+        assert first.allows(*describe), "without a cache, too"
+        assert not second.allows(*describe)
 
     asyncio.run(whole())
 
@@ -353,5 +380,46 @@ def test_before_a_client_has_authenticated_frames_are_short_and_only_the_cluster
         client.connection.data_received(struct.pack(">i", 1001))
         await harness.settle()
         assert client.transport.is_closed
+
+    run(scenario, texts)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "is_long_allowed"),
+    [
+        ([(0, b"")], True),
+        ([(0, b"r=nonce,s=salt,i=4096")], False),
+        ([(0, b"r=nonce,s=salt,i=4096"), (0, b"v=signature")], True),
+        ([(ErrorCode.SASL_AUTHENTICATION_FAILED, b"")], False),
+    ],
+)
+def test_the_first_request_after_the_authentication_may_be_long(
+    rounds: list[tuple[int, bytes]], is_long_allowed: bool
+) -> None:
+    """A producer's first request at the leader of its partition may be a batch of megabytes."""
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="k" password="s";'
+    texts = {
+        "kshare.upstream.security.protocol": "SASL_PLAINTEXT",
+        "kshare.upstream.sasl.jaas.config": jaas,
+        "sasl.server.max.receive.size": "1000",
+    }
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        left = iter(rounds)
+        broker.answers[ApiKey.SASL_HANDSHAKE] = lambda version, frame: SaslHandshakeResponse(mechanisms=["PLAIN"])
+
+        def authenticated(version: int, frame: bytes) -> SaslAuthenticateResponse:
+            code, message = next(left)
+            return SaslAuthenticateResponse(error_code=code, auth_bytes=message)
+
+        broker.answers[ApiKey.SASL_AUTHENTICATE] = authenticated
+        client = harness.client()
+        await client.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        for code, message in rounds:
+            answer = await client.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"token")
+            assert (int(answer.error_code), bytes(answer.auth_bytes)) == (code, message)
+        client.connection.data_received(struct.pack(">i", 1001))
+        await harness.settle()
+        assert client.transport.is_closed is not is_long_allowed
 
     run(scenario, texts)

@@ -17,7 +17,7 @@ Configs of groups are the cluster's where its groups have none (before Kafka 3.8
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kshare_core.errors import ErrorCode
@@ -61,46 +61,49 @@ class ClientPermissions:
         self._cache_ms = cache_ms
         self._known: dict[Permission, tuple[bool, int]] = {}
         """The answer, and until when it holds."""
-        self._missing: set[Permission] = set()
 
-    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the client may do that; False, and noted as missing, where the cluster was not asked."""
-        permission = Permission(operation, resource_type, name)
-        known = self._known.get(permission)
-        if known is None:
-            self._missing.add(permission)
-            return False
-        return known[0]
-
-    def take_missing(self) -> set[Permission]:
-        """What was to be known since the last call, and was not."""
-        missing, self._missing = self._missing, set()
-        return missing
+    def known(self, permission: Permission) -> bool | None:
+        """The cluster's answer; None if it was not asked, or too long ago."""
+        is_allowed, until_ms = self._known.get(permission, _UNKNOWN)
+        return is_allowed if until_ms > loop_ms() else None
 
     def forget(self) -> None:
         """The client authenticates again."""
         self._known.clear()
 
-    async def learn(self, wanted: Iterable[Permission]) -> None:
-        """Asks the cluster for what is not known, or no longer."""
-        now_ms = loop_ms()
-        asked = [each for each in dict.fromkeys(wanted) if self._known.get(each, (False, 0))[1] <= now_ms]
-        if not asked:
-            return
-        if len(self._known) + len(asked) > KNOWN_LIMIT:
-            self._known.clear()
+    async def learn(self, wanted: Iterable[Permission]) -> dict[Permission, bool]:
+        """The answers for what is wanted; the cluster is asked for what is not known."""
+        answers: dict[Permission, bool] = {}
+        asked: list[Permission] = []
+        for each in dict.fromkeys(wanted):
+            if (known := self.known(each)) is None:
+                asked.append(each)
+            else:
+                answers[each] = known
+        if asked:
+            learned = await self._ask_for(asked)
+            if len(self._known) + len(learned) > KNOWN_LIMIT:
+                self._known.clear()
+            until_ms = loop_ms() + self._cache_ms
+            self._known.update((permission, (is_allowed, until_ms)) for permission, is_allowed in learned.items())
+            answers |= learned
+        return answers
+
+    async def _ask_for(self, asked: Sequence[Permission]) -> dict[Permission, bool]:
+        """The cluster's answers for these, and for what it tells with them."""
+        learned: dict[Permission, bool] = {}
         topics = {each.name for each in asked if each.resource_type == ResourceType.TOPIC}
         groups = [each for each in asked if each.resource_type == ResourceType.GROUP]
         with_cluster = CLUSTER_KNOWN in asked or len(topics) + len(groups) < len(asked)
         if topics or with_cluster or any(each.operation not in _PROBED for each in groups):
-            await self._learn_topics_and_cluster(topics)
+            learned |= await self._topics_and_cluster(topics)
         for each in groups:
-            await self._learn_group(each)
+            learned[each] = await self._on_group(each, learned)
         for each in asked:  # such as an operation that Kafka does not list for this kind of resource
-            if each not in self._known:
-                self._note(each, False)
+            learned.setdefault(each, False)
+        return learned
 
-    async def _learn_topics_and_cluster(self, topics: Iterable[str]) -> None:
+    async def _topics_and_cluster(self, topics: Iterable[str]) -> dict[Permission, bool]:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=False,
@@ -108,47 +111,77 @@ class ClientPermissions:
             include_topic_authorized_operations=True,
         )
         answer = await self._ask(request, METADATA_WITH_OPERATIONS)
-        self._note_bits(ResourceType.CLUSTER, CLUSTER_NAME, answer.cluster_authorized_operations)
+        learned = _of_bits(ResourceType.CLUSTER, CLUSTER_NAME, answer.cluster_authorized_operations)
         for topic in answer.topics:
             bits = topic.topic_authorized_operations
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and bits == UNKNOWN:
                 bits = 1 << Operation.DESCRIBE  # who may not describe it gets TOPIC_AUTHORIZATION_FAILED
-            self._note_bits(ResourceType.TOPIC, topic.name, bits)
+            learned |= _of_bits(ResourceType.TOPIC, topic.name, bits)
+        return learned
 
-    async def _learn_group(self, wanted: Permission) -> None:
+    async def _on_group(self, wanted: Permission, learned: Mapping[Permission, bool]) -> bool:
         group_id = wanted.name
         if wanted.operation == Operation.READ:
             beat = HeartbeatRequest(group_id=group_id, generation_id=-1, member_id=NO_MEMBER)
             code = (await self._ask(beat, HEARTBEAT)).error_code
-            self._note(wanted, code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        elif wanted.operation == Operation.DESCRIBE:
+            return bool(code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if wanted.operation == Operation.DESCRIBE:
             find = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
             found = await self._ask(find, FIND_COORDINATOR)
             codes = [found.error_code, *(each.error_code for each in found.coordinators)]
-            self._note(wanted, ErrorCode.GROUP_AUTHORIZATION_FAILED not in codes)
-        else:
-            await self._learn_other_operations(wanted)
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED not in codes
+        return await self._other_operation(wanted, learned)
 
-    async def _learn_other_operations(self, wanted: Permission) -> None:
+    async def _other_operation(self, wanted: Permission, learned: Mapping[Permission, bool]) -> bool:
         describe = DescribeGroupsRequest(groups=[wanted.name], include_authorized_operations=True)
         (group,) = (await self._ask(describe, DESCRIBE_GROUPS)).groups
         bits = max(0, group.authorized_operations)
         if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self._note(wanted, False)
-            return
+            return False
         of_cluster = wanted.operation if wanted.operation in CONFIGS else Operation.ALTER
-        by_cluster = self._known[Permission(of_cluster, ResourceType.CLUSTER, CLUSTER_NAME)][0]
+        by_cluster = learned[Permission(of_cluster, ResourceType.CLUSTER, CLUSTER_NAME)]
         needs_cluster = wanted.operation in CONFIGS or group.authorized_operations == UNKNOWN
-        self._note(wanted, bool(bits >> wanted.operation & 1) or (needs_cluster and by_cluster))
-
-    def _note_bits(self, resource_type: ResourceType, name: str, bits: int) -> None:
-        for operation in SUPPORTED[resource_type]:
-            allowed = bits != UNKNOWN and bool(bits >> operation & 1)
-            self._note(Permission(operation, resource_type, name), allowed)
-
-    def _note(self, permission: Permission, is_allowed: bool) -> None:
-        self._known[permission] = (is_allowed, loop_ms() + self._cache_ms)
+        return bool(bits >> wanted.operation & 1) or (needs_cluster and by_cluster)
 
 
+class RequestPermissions:
+    """The client's permissions as one request sees them: an answer that it has seen holds until it ends."""
+
+    def __init__(self, client: ClientPermissions) -> None:
+        self._client = client
+        self._seen: dict[Permission, bool] = {}
+        self._missing: set[Permission] = set()
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the client may do that; False, and noted as missing, where the cluster has to be asked."""
+        permission = Permission(operation, resource_type, name)
+        seen = self._seen.get(permission)
+        if seen is None:
+            seen = self._client.known(permission)
+            if seen is None:
+                self._missing.add(permission)
+                return False
+            self._seen[permission] = seen
+        return seen
+
+    def take_missing(self) -> set[Permission]:
+        """What was to be known since the last call, and was not."""
+        missing, self._missing = self._missing, set()
+        return missing
+
+    async def learn(self, wanted: Iterable[Permission]) -> None:
+        """Asks the cluster for what is not known."""
+        self._seen |= await self._client.learn(wanted)
+
+
+def _of_bits(resource_type: ResourceType, name: str, bits: int) -> dict[Permission, bool]:
+    """The answers of a field with authorized operations."""
+    return {
+        Permission(operation, resource_type, name): bits != UNKNOWN and bool(bits >> operation & 1)
+        for operation in SUPPORTED[resource_type]
+    }
+
+
+_UNKNOWN = (False, -1)
 _PROBED = (Operation.READ, Operation.DESCRIBE)
 """The operations on a group that one request shows."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 from typing import Any, cast
 
-from kshare_core.errors import KafkaError
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.connections.connection import ClientConnection
 from kshare_gateway.connections.environment import ConnectionEnvironment
 from kshare_gateway.connections.slot import Slot
@@ -22,13 +23,17 @@ from kshare_gateway.request_context import ConnectionMustClose, RequestContext
 from kshare_gateway.upstream.client_relay import ClientRelay
 from kshare_gateway.upstream.front import Front
 from kshare_gateway.upstream.needed_permissions import RUN_ONCE, needed_permissions
+from kshare_gateway.upstream.permissions import RequestPermissions
 from kshare_wire.framing import LENGTH_SIZE, RequestHeader, peek_request, produce_acks
 from kshare_wire.generated.api_keys import ApiKey
-from kshare_wire.messages import Buffer, MalformedRequest, Request, Response
+from kshare_wire.generated.responses.sasl_authenticate import SaslAuthenticateResponse
+from kshare_wire.messages import Buffer, MalformedRequest, Request, Response, decode_response
 
 AUTHENTICATION = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 SEND_BUFFER_BYTES = 102_400
 """Of a client's socket, as socket.send.buffer.bytes of Kafka's brokers; Linux would let it grow to 4 MiB."""
+SCRAM_FIRST = b"r="
+"""How the server's first message begins (RFC 5802); its last one begins with "v="."""
 REPETITIONS = 3
 """Limit of the runs of a handler that needs permissions which its request does not name."""
 
@@ -47,7 +52,7 @@ class RelayingConnection(ClientConnection):
         super().__init__(connection_id, environment, listener)
         self._front = front
         self._has_authenticated = False
-        """Whether the client has sent a request after those of its authentication."""
+        """Whether the cluster has accepted the client's first authentication."""
         if front.has_sasl:
             limit = min(front.maximum_message_bytes, environment.maximum_frame_length)
             self._frames.set_limits(limit, "sasl.server.max.receive.size")
@@ -104,7 +109,8 @@ class RelayingConnection(ClientConnection):
             link.relay(frame, correlation_id, None)
             self._finish(slot, [], None)
             return
-        link.relay(frame, correlation_id, slot)
+        is_first_authentication = api_key == ApiKey.SASL_AUTHENTICATE and not self._has_authenticated
+        link.relay(frame, correlation_id, slot, is_gathered=is_first_authentication)
 
     def _follow_authentication(self, api_key: int) -> None:
         """Notes where the client is between its messages of SASL, which the cluster answers."""
@@ -112,9 +118,13 @@ class RelayingConnection(ClientConnection):
             self._relay.authenticates(True)
         elif api_key != ApiKey.API_VERSIONS:
             self._relay.authenticates(False)
-            if not self._has_authenticated:
-                self._has_authenticated = True
-                self._frames.set_limits(self._environment.maximum_frame_length, "socket.request.max.bytes")
+            self._has_finished_authentication()
+
+    def _has_finished_authentication(self) -> None:
+        """Allows requests of any size, of which the next may be one."""
+        if self._front.has_sasl and not self._has_authenticated:
+            self._has_authenticated = True
+            self._frames.set_limits(self._environment.maximum_frame_length, "socket.request.max.bytes")
 
     async def _answer_or_fail(
         self, header: RequestHeader, context: RequestContext, request: Request[Any]
@@ -122,12 +132,12 @@ class RelayingConnection(ClientConnection):
         """As for every client, after the cluster told what this one may do."""
         self._relay.client_id = header.client_id
         served = self._handlers[header.api_key]
+        permissions = RequestPermissions(self._relay.permissions)
+        context = replace(context, permissions=permissions)
         if served.access.open_to_all:
             return await super()._answer_or_fail(header, context, request)
-        permissions = self._relay.permissions
         try:
             await permissions.learn(needed_permissions(context, served, request))
-            permissions.take_missing()
             answer = await super()._answer_or_fail(header, context, request)
             for _ in range(REPETITIONS if served.api_key not in RUN_ONCE else 0):
                 missing = permissions.take_missing()
@@ -157,7 +167,10 @@ class RelayingConnection(ClientConnection):
     def was_gathered(self, place: object, response: Buffer) -> None:
         if self._is_closed:
             return
-        self._finish(cast(Slot, place), [response], None)
+        slot = cast(Slot, place)
+        if slot.api_key == ApiKey.SASL_AUTHENTICATE and _accepts(slot.version, response):
+            self._has_finished_authentication()
+        self._finish(slot, [response], None)
         self._serve_waiting()
 
     def link_is_lost(self, reason: str, *, had_requests: bool) -> None:
@@ -174,3 +187,12 @@ class RelayingConnection(ClientConnection):
     def _serve_waiting(self) -> None:
         if self._reading_is_paused or self._has_frame:
             self._serve()
+
+
+def _accepts(version: int, frame: Buffer) -> bool:
+    """Whether a response to SaslAuthenticate ends the authentication: no error, and not SCRAM's first answer."""
+    try:
+        response = decode_response(SaslAuthenticateResponse, version, memoryview(frame)[LENGTH_SIZE:])
+    except MalformedRequest:
+        return False
+    return response.error_code == ErrorCode.NONE and not bytes(response.auth_bytes).startswith(SCRAM_FIRST)

@@ -107,7 +107,7 @@ async def _of_share_partitions(context: RequestContext, request: FindCoordinator
 
     The cluster does not answer for these keys, so what it allows the client is asked here.
     """
-    await context.cluster.permissions.learn([MAY_ASK_FOR_SHARE_PARTITIONS])
+    await context.cluster_permissions.learn([MAY_ASK_FOR_SHARE_PARTITIONS])
     answer = await local_coordinators.handle(context, request)
     broker_id = context.cluster.broker_id
     if broker_id < 0:
