@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation, PatternType, PermissionType, ResourceType
 from kshare_gateway.handlers.offsets.offset_fetch import CALLS_AT_ONCE
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
+from kshare_rpc.generated.kshare.v1.security_pb2 import Acl
 from kshare_rpc.network import ChannelUnavailable
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, versions_of
@@ -120,6 +122,18 @@ def test_offset_commit_without_a_coordinator(version: int) -> None:
 # OffsetFetch
 
 
+def read_by_anyone(resource_type: ResourceType, name: str) -> Acl:
+    return Acl(
+        resource_type=resource_type,
+        resource_name=name,
+        pattern_type=PatternType.LITERAL,
+        principal="User:*",
+        host="*",
+        operation=Operation.READ,
+        permission_type=PermissionType.ALLOW,
+    )
+
+
 def fetched_offsets(request: pb.OffsetFetchRequest, payload: memoryview) -> pb.OffsetFetchResponse:
     """Offset 5 of partition 0 of "orders", none of its partition 1, and an unstable one of "mixed"."""
     answer = pb.OffsetFetchResponse()
@@ -209,6 +223,28 @@ def test_offset_fetch_of_all_topics(version: int) -> None:
         assert (request.all_topics, len(request.topics)) == (True, 0)
 
     run(scenario)
+
+
+def test_an_id_that_no_topic_has_is_an_error_for_clients_without_all_permissions_too() -> None:
+    def unknown(request: pb.OffsetFetchRequest, payload: memoryview) -> pb.OffsetFetchResponse:
+        answer = fetched_offsets(request, payload)
+        answer.results[2].offset.topic_name = ""
+        answer.results[2].error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        return answer
+
+    async def scenario(harness: GatewayHarness) -> None:
+        for resource_type, name in ((ResourceType.TOPIC, "orders"), (ResourceType.GROUP, "group")):
+            harness.catalog.acls.append(read_by_anyone(resource_type, name))
+        del harness.catalog.topics["mixed"]
+        harness.catalog.change()
+        await harness.settle()
+        harness.catalog.answers["OffsetFetch"] = unknown
+        fields = asked_group(10, group_id="group", topics=asked_topics(10))
+        answer = await harness.client().ask(ApiKey.OFFSET_FETCH, 10, **fields)
+        (group,) = answer.groups
+        assert [int(entry.partitions[0].error_code) for entry in group.topics] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
+
+    run(scenario, {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
 
 
 @pytest.mark.parametrize("version", range(8, 11))

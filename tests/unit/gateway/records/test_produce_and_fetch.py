@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
+from kshare_core.security.acls import Operation, PatternType, PermissionType, ResourceType
 from kshare_rpc.generated.kshare.v1 import leader_pb2
+from kshare_rpc.generated.kshare.v1.security_pb2 import Acl
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, unknown_id, versions_of
 
@@ -76,6 +78,37 @@ def test_produce_without_acknowledgement() -> None:
         assert client.transport.is_closed
 
     run(scenario)
+
+
+def test_produce_without_acknowledgement_closes_for_a_denied_topic_too() -> None:
+    """As KafkaApis.sendNoOpResponse: a client that gets no response learns of errors in no other way."""
+    hidden = Acl(
+        resource_type=ResourceType.TOPIC,
+        resource_name="mixed",
+        pattern_type=PatternType.LITERAL,
+        principal="User:bob",
+        host="*",
+        operation=Operation.WRITE,
+        permission_type=PermissionType.ALLOW,
+    )
+    texts = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.catalog.acls.append(hidden)
+        harness.catalog.change()
+        await harness.settle()
+        harness.leaders[1].answers["Produce"] = produced
+        client = harness.client()
+        data = topic_data(9, ("orders", TOPIC_ID, [(0, BATCH)]), ("mixed", OTHER_TOPIC_ID, [(0, BATCH)]))
+        client.send(ApiKey.PRODUCE, 9, acks=0, topic_data=data)
+        await harness.settle()
+        assert len(harness.leaders[1].calls) == 1, "what is allowed is stored"
+        assert client.transport.is_closed
+
+    run(scenario, texts)
 
 
 def test_produce_with_other_acks_is_refused() -> None:

@@ -39,9 +39,8 @@ async def answer_authorized(
             response = await answer(context, part)
         except KafkaError as error:
             response = served.failed(context, part, error)
-        if response is None:
-            return None
-        joined.add(response)
+        if response is not None:  # a Produce with acks 0 has none, but ends the connection for what is denied
+            joined.add(response)
     problem = denied(served.access.each.resource_type)
     response = served.failed(context, request.replaced(**{field: list(refused.values())}), problem)
     if response is None:

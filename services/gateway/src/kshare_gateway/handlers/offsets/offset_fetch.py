@@ -122,13 +122,14 @@ def _may_describe(context: RequestContext, topic: OffsetFetchRequestTopics) -> b
 
 
 def _visible(context: RequestContext, results: Iterable[Result]) -> Iterable[Result]:
-    """A request for all topics gets those that the client may describe."""
+    """A request for all topics gets those that the client may describe; an id that no topic has, its error."""
     if context.gateway.authorizer is None:
         return results
     return (
         result
         for result in results
-        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic_name(context, result.offset) or "")
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        or context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic_name(context, result.offset) or "")
     )
 
 
