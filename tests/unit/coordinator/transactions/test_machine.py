@@ -63,25 +63,27 @@ def look_for_offsets(driver: TransactionDriver, producer: Producer) -> E:
 
 
 ALL_FENCED = (FENCED,) * 6
+FENCED_UNLESS_ENDING = (FENCED, FENCED, BUSY, BUSY, FENCED, FENCED)
 TABLE: list[tuple[str, Ask, bool, int, tuple[E, ...]]] = [
     # what, the request, whether it names the producer's current epoch or the one before, ended with which version,
     # then the codes for Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort
-    ("EndTxn 4 commit", ending(True, False), True, 0, (WRONG, OK, BUSY, WRONG, OK, WRONG)),
-    ("EndTxn 4 abort", ending(False, False), True, 0, (WRONG, OK, WRONG, BUSY, WRONG, OK)),
+    # While markers are written Kafka has a pending transition, which comes first: the producer may know its next epoch.
+    ("EndTxn 4 commit", ending(True, False), True, 0, (WRONG, OK, BUSY, BUSY, OK, WRONG)),
+    ("EndTxn 4 abort", ending(False, False), True, 0, (WRONG, OK, BUSY, BUSY, WRONG, OK)),
     ("EndTxn 4 commit", ending(True, False), False, 0, ALL_FENCED),
     ("EndTxn 4 abort", ending(False, False), False, 0, ALL_FENCED),
-    ("EndTxn 4 commit", ending(True, False), True, 2, (WRONG, OK, BUSY, WRONG, OK, WRONG)),
-    ("EndTxn 4 abort", ending(False, False), True, 2, (WRONG, OK, WRONG, BUSY, WRONG, OK)),
-    ("EndTxn 5 commit", ending(True, True), True, 2, (WRONG, OK, FENCED, FENCED, WRONG, WRONG)),
-    ("EndTxn 5 abort", ending(False, True), True, 2, (OK, OK, FENCED, FENCED, OK, OK)),
-    ("EndTxn 5 commit again", ending(True, True), False, 2, (FENCED, FENCED, BUSY, WRONG, OK, WRONG)),
-    ("EndTxn 5 abort again", ending(False, True), False, 2, (FENCED, FENCED, WRONG, BUSY, WRONG, OK)),
+    ("EndTxn 4 commit", ending(True, False), True, 2, (WRONG, OK, BUSY, BUSY, OK, WRONG)),
+    ("EndTxn 4 abort", ending(False, False), True, 2, (WRONG, OK, BUSY, BUSY, WRONG, OK)),
+    ("EndTxn 5 commit", ending(True, True), True, 2, (WRONG, OK, BUSY, BUSY, WRONG, WRONG)),
+    ("EndTxn 5 abort", ending(False, True), True, 2, (OK, OK, BUSY, BUSY, OK, OK)),
+    ("EndTxn 5 commit again", ending(True, True), False, 2, (FENCED, FENCED, BUSY, BUSY, OK, WRONG)),
+    ("EndTxn 5 abort again", ending(False, True), False, 2, (FENCED, FENCED, BUSY, BUSY, WRONG, OK)),
     ("AddPartitionsToTxn", add, True, 2, (OK, OK, BUSY, BUSY, OK, OK)),
-    ("AddPartitionsToTxn", add, False, 2, ALL_FENCED),
+    ("AddPartitionsToTxn", add, False, 2, FENCED_UNLESS_ENDING),
     ("AddPartitionsToTxn verify", verify, True, 2, (ABORTABLE, OK, BUSY, BUSY, ABORTABLE, ABORTABLE)),
     ("AddPartitionsToTxn verify", verify, False, 2, ALL_FENCED),
     ("AddOffsetsToTxn", add_offsets, True, 2, (OK, OK, BUSY, BUSY, OK, OK)),
-    ("AddOffsetsToTxn", add_offsets, False, 2, ALL_FENCED),
+    ("AddOffsetsToTxn", add_offsets, False, 2, FENCED_UNLESS_ENDING),
     ("TxnOffsetCommit", look_for_offsets, True, 2, (ABORTABLE, ABORTABLE, BUSY, BUSY, ABORTABLE, ABORTABLE)),
     ("TxnOffsetCommit", look_for_offsets, False, 2, (E.INVALID_PRODUCER_EPOCH,) * 6),
     ("InitProducerId", init_unnamed, True, 0, (OK, BUSY, BUSY, BUSY, OK, OK)),
@@ -111,15 +113,22 @@ def test_a_request_in_a_state(ask: Ask, current: bool, version: int, state: S, c
     assert driver.load().state == driver.state
 
 
+end_5 = ending(False, True)
+PENDING_FIRST = (end_5, add, add_offsets)
+"""What has to wait while a transaction is ending, whichever producer asks."""
+
+
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("ask", [ending(True, False), ending(False, True), add, verify, add_offsets, look_for_offsets])
+@pytest.mark.parametrize("ask", [ending(True, False), end_5, add, verify, add_offsets, look_for_offsets])
 def test_another_producer_id_is_not_the_transactional_ids(ask: Ask, state: S) -> None:
     driver = TransactionDriver()
     driver.reach(state)
     before = dict(driver.rows)
-    assert ask(driver, (driver.metadata().producer_id + 1, driver.metadata().producer_epoch)) is MAPPING
+    another = (driver.metadata().producer_id + 1, driver.metadata().producer_epoch)
+    must_wait = state.is_ending and ask in PENDING_FIRST
+    assert ask(driver, another) is (BUSY if must_wait else MAPPING)
     assert ask(TransactionDriver(), (0, 0)) is MAPPING, "nor has an unknown transactional id one"
-    assert init_named(driver, (driver.metadata().producer_id + 1, 0)) is FENCED
+    assert init_named(driver, another) is (BUSY if state.is_ending else FENCED)
     assert driver.rows == before
 
 
@@ -196,6 +205,8 @@ def test_the_end_of_the_last_transaction_of_a_producer_id() -> None:
     assert driver.end(old, bumps=True) == (OK, (1, 0))
     assert (driver.metadata().producer_id, driver.metadata().producer_epoch) == (old[0], 32_767)
     assert driver.end(old, bumps=True)[0] is BUSY
+    for ask in (end_5, add, add_offsets, init_named):
+        assert ask(driver, (1, 0)) is BUSY, "the producer knows its next id before the markers are written"
     driver.complete()
     assert driver.end(old, bumps=True) == (OK, (1, 0)), "the answer may have been lost"
     assert driver.end(old, bumps=True, committed=False)[0] is WRONG
@@ -211,6 +222,18 @@ def test_the_last_transaction_of_a_producer_id_is_aborted_by_a_new_producer() ->
     assert (driver.metadata().producer_epoch, driver.metadata().next_producer_id) == (32_767, 1)
     driver.complete()
     assert driver.init() == (OK, (1, 1))
+
+
+@pytest.mark.parametrize("ask", [ending(False, True), ending(True, True), add, add_offsets, init_named])
+def test_a_producer_that_goes_on_before_the_markers_are_written_has_to_wait(ask: Ask) -> None:
+    """It is not fenced by the end of its own transaction (KAFKA-18464): it knows its next epoch from EndTxn."""
+    driver = TransactionDriver()
+    old = driver.begin()
+    code, following = driver.end(old, bumps=True)
+    assert (code, following) == (OK, (old[0], old[1] + 1))
+    assert ask(driver, following) is BUSY
+    driver.complete()
+    assert driver.add(following, [0]) == [OK]
 
 
 def test_each_end_raises_the_epoch_from_version_5_on() -> None:
@@ -242,7 +265,7 @@ def test_a_new_producer_aborts_the_open_transaction_first() -> None:
     assert driver.init() == (BUSY, NOBODY)
     assert driver.metadata().state is S.PREPARE_ABORT
     assert driver.effects == [commands.TransactionEnding(transactional_id="t")]
-    assert driver.add(old, [1]) == [FENCED] and driver.end(old)[0] is FENCED
+    assert driver.add(old, [1]) == [BUSY] and driver.end(old)[0] is FENCED
     assert driver.init() == (BUSY, NOBODY)
     assert driver.metadata().producer_epoch == old[1] + 1, "asking again changes nothing"
     driver.complete()

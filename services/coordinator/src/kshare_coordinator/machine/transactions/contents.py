@@ -2,9 +2,10 @@
 
 The rules and their order are Kafka's (KafkaApis and TransactionCoordinator of 4.3.1): the transactional id must exist
 and belong to the producer id (INVALID_PRODUCER_ID_MAPPING), the epoch must be the current one (PRODUCER_FENCED), and
-the transaction must not be ending (CONCURRENT_TRANSACTIONS). Topics that are unknown or internal are rejected before
-that, and the rest of their request is OPERATION_NOT_ATTEMPTED. Adding begins a transaction if none is open;
-verification never does.
+the transaction must not be ending (CONCURRENT_TRANSACTIONS). Where something is added, the last rule is the first one:
+from EndTxn version 5 on a producer knows its next epoch or id before its transaction is complete. Topics that are
+unknown or internal are rejected before that, and the rest of their request is OPERATION_NOT_ATTEMPTED. Adding begins a
+transaction if none is open; verification never does.
 
 Ends of transactions are in `ending`.
 """
@@ -45,12 +46,14 @@ def transaction_records(metadata: TransactionMetadata) -> list[Record]:
 
 
 def metadata_for(
-    state: CoordinatorState, transactional_id: str, producer_id: int, producer_epoch: int
+    state: CoordinatorState, transactional_id: str, producer_id: int, producer_epoch: int, *, adds: bool = False
 ) -> TransactionMetadata:
     """The transactional id that belongs to the producer; KafkaError with the code of the module's text."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
     metadata = state.transactions.get(transactional_id)
+    if adds and metadata is not None and metadata.state.is_ending:
+        raise being_ended(metadata)
     if metadata is None or metadata.producer_id != producer_id:
         text = f"Producer id {producer_id} is not that of transactional id {transactional_id}"
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
@@ -58,9 +61,14 @@ def metadata_for(
         text = f"Epoch {producer_epoch} of producer id {producer_id} is not the current one, {metadata.producer_epoch}"
         raise KafkaError(ErrorCode.PRODUCER_FENCED, text)
     if metadata.state.is_ending:
-        text = f"A transaction of transactional id {transactional_id} is being completed"
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, text)
+        raise being_ended(metadata)
     return metadata
+
+
+def being_ended(metadata: TransactionMetadata) -> KafkaError:
+    """Of a request that has to wait until the markers are written."""
+    text = f"The transaction of {metadata.transactional_id} is being completed ({metadata.state.kafka_name})"
+    return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, text)
 
 
 # AddPartitionsToTxn
@@ -92,7 +100,7 @@ def decide_add_partitions(state: CoordinatorState, command: AddPartitionsToTrans
         return Decision((), refused)
     try:
         metadata = metadata_for(
-            state, transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
+            state, transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, adds=True
         )
         found = _added(metadata, partitions, (), now_ms)
     except KafkaError as error:
@@ -161,7 +169,7 @@ def decide_add_offsets(
     """AddOffsetsToTxn; also of a TxnOffsetCommit that adds its group (version 5 and later)."""
     request = command.request
     try:
-        metadata = metadata_for(state, request.transactional_id, request.producer_id, request.producer_epoch)
+        metadata = metadata_for(state, request.transactional_id, request.producer_id, request.producer_epoch, adds=True)
         found = _added(metadata, (), (request.group_id,), now_ms)
     except KafkaError as error:
         return Decision((), error.code)

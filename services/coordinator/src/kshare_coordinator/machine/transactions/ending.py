@@ -39,7 +39,7 @@ from kshare_coordinator.machine.metadata_partitions import partition_of_group
 from kshare_coordinator.machine.offsets.commits import records_at_transaction_end
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_coordinator.machine.transactions.contents import transaction_records
+from kshare_coordinator.machine.transactions.contents import being_ended, transaction_records
 from kshare_coordinator.machine.transactions.metadata import (
     EXHAUSTED_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -102,9 +102,9 @@ def decide_init_producer(
     metadata = state.transactions.get(request.transactional_id)
     if metadata is None:
         return _first_producer(state, request, settings, now_ms)
-    _check_named_producer(metadata, request)
     if metadata.state.is_ending:
-        raise _being_ended(metadata)
+        raise being_ended(metadata)
+    _check_named_producer(metadata, request)
     if metadata.state is TransactionState.ONGOING:
         found, effects = _fenced(state, metadata, now_ms)
         answer = pb.InitProducerIdResponse(
@@ -179,11 +179,6 @@ def _new_producer_id(state: CoordinatorState) -> tuple[int, list[Record]]:
     return producer_id, [records.cluster_number(records.NEXT_PRODUCER_ID, producer_id + 1)]
 
 
-def _being_ended(metadata: TransactionMetadata) -> KafkaError:
-    text = f"The transaction of {metadata.transactional_id} is being completed ({metadata.state.kafka_name})"
-    return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, text)
-
-
 # EndTxn
 
 
@@ -209,21 +204,27 @@ def _end_with_same_epoch(
         raise _not_of_producer(request)
     if metadata.producer_epoch != request.producer_epoch:
         raise _fenced_by(metadata, request)
+    if metadata.state.is_ending:
+        raise being_ended(metadata)
     answer = pb.EndTxnResponse(producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
     if metadata.state is TransactionState.ONGOING:
         found, _, effects = _ended(state, metadata, request.committed, TRANSACTION_VERSION_0, now_ms)
         return Decision(found, answer, effects)
     if metadata.state is TransactionState.EMPTY or metadata.is_committed != request.committed:
         raise _wrong_state(metadata, request)
-    if metadata.state.is_ending:
-        raise _being_ended(metadata)
     return Decision((), answer)
 
 
 def _end_with_raised_epoch(
     state: CoordinatorState, metadata: TransactionMetadata, request: pb.EndTxnRequest, now_ms: int
 ) -> EndDecision:
-    """Version 5: a repeated request names the epoch before, or the used-up epoch of the producer id before."""
+    """Version 5: a repeated request names the epoch before, or the used-up epoch of the producer id before.
+
+    While the transaction is ending, the producer may know the epoch or the id after it already, and ends its next
+    transaction. So it has to wait, whatever it names.
+    """
+    if metadata.state.is_ending:
+        raise being_ended(metadata)
     raised = metadata.producer_epoch == request.producer_epoch + 1
     rotated = (
         metadata.previous_producer_id == request.producer_id
@@ -235,8 +236,6 @@ def _end_with_raised_epoch(
     is_repeated = raised or rotated
     if not _has_valid_epoch(metadata, request, raised, is_repeated):
         raise _fenced_by(metadata, request)
-    if metadata.state.is_ending:
-        raise _being_ended(metadata) if metadata.is_committed == request.committed else _wrong_state(metadata, request)
     is_complete = metadata.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     if is_complete and is_repeated:
         if metadata.is_committed != request.committed:
@@ -253,7 +252,7 @@ def _has_valid_epoch(metadata: TransactionMetadata, request: pb.EndTxnRequest, r
     is_current = metadata.producer_epoch == request.producer_epoch
     if metadata.state in (TransactionState.EMPTY, TransactionState.ONGOING):
         return is_current
-    return raised if metadata.state.is_ending else is_repeated or is_current
+    return is_repeated or is_current
 
 
 def _not_of_producer(request: pb.EndTxnRequest) -> KafkaError:
