@@ -10,6 +10,7 @@ from kshare_core.errors import KafkaError
 from kshare_leader.log import compaction, keys
 from kshare_leader.log.compaction import LogCompaction, Step, plan_compaction
 from kshare_leader.log.topic_settings import TopicSettings
+from kshare_leader.ports import AbortedTransaction
 from kshare_runtime.ports import Write
 from kshare_wire.batch_rewriting import delete_horizon_ms
 from kshare_wire.record_batches import read_header
@@ -171,6 +172,31 @@ def test_a_marker_stays_while_its_records_do_then_until_its_horizon() -> None:
     log.now_ms = first_horizon_ms
     log.compact()
     assert content(log) == [[(4, A, b"2")]]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_an_aborted_transaction_leaves_the_index_with_its_marker(is_restarted: bool) -> None:
+    """A client would skip the producer's committed records, because no marker says where the aborted ones end."""
+    log = compacted()
+    put(log, (A, b"aborted"), producer_id=7)
+    log.end_transaction(7, committed=False)
+    put(log, (A, b"aborted"), producer_id=8)
+    log.end_transaction(8, committed=False)
+    put(log, (B, b"committed"), producer_id=7)
+    log.end_transaction(7, committed=True)
+    roll(log)
+    log.compact()
+    assert len(log.log.aborted_transactions(0, 10)) == 2, "their markers are there"
+    log.compact()
+    log.now_ms += RETENTION_MS
+    put(log, (C, b"aborted"), producer_id=8)
+    log.end_transaction(8, committed=False)
+    roll(log)
+    log.compact()
+    if is_restarted:
+        log.restart()
+    assert [batch.base_offset for batch in log.batches() if batch.is_control] == [5, 8]
+    assert log.log.aborted_transactions(0, 10) == [AbortedTransaction(8, 7, 8)]
 
 
 def test_the_marker_of_an_emptied_transaction_goes_though_an_older_one_has_records() -> None:

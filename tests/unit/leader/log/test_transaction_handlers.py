@@ -18,6 +18,8 @@ from kshare_leader.handlers.produce import ProduceHandler
 from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
+from kshare_leader.log.producers.transactions import AbortedEntry
+from kshare_leader.ports import AbortedTransaction
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
 from support.leader.log.committed_reading import consume, fetch_once
@@ -152,6 +154,21 @@ def test_only_aborted_transactions_of_the_range_are_named(
         await history(logs)
         answer, _ = await fetch_once(logs, KEY, offset, committed=True, max_bytes=max_bytes)
         assert [(entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions] == expected
+
+    run(test())
+
+
+def test_an_aborted_transaction_without_its_marker_is_not_named() -> None:
+    """Earlier versions compacted markers away and left their transactions in the index."""
+
+    async def test() -> None:
+        logs = new_logs()
+        log = await history(logs)
+        stale = AbortedEntry(AbortedTransaction(2, 0, 2), 0)
+        log.producers.aborted.add([stale])
+        for offset in (0, 1, 2):
+            answer, _ = await fetch_once(logs, KEY, offset, committed=True)
+            assert [entry.producer_id for entry in answer.aborted_transactions] == [1]
 
     run(test())
 

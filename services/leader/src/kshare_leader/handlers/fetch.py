@@ -198,7 +198,8 @@ class FetchHandler:
         if reading.is_committed:
             batches = _read_committed(log, partition.fetch_offset, max_bytes, at_least_one=at_least_one)
             if batches:
-                aborted = log.aborted_transactions(partition.fetch_offset, batches[-1].last_offset + 1)
+                end_offset = batches[-1].last_offset + 1
+                aborted = _with_markers(log.aborted_transactions(partition.fetch_offset, end_offset), batches)
         else:
             batches = log.read(partition.fetch_offset, max_bytes, at_least_one=at_least_one)
         if at_least_one and batches and 0 < request.longest_batch_bytes < batches[0].length:
@@ -250,3 +251,16 @@ def _read_committed(log: ServedLog, fetch_offset: int, max_bytes: int, *, at_lea
     while batches and batches[-1].base_offset >= end_offset:
         batches.pop()
     return batches
+
+
+def _with_markers(aborted: list[AbortedTransaction], batches: list[StoredBatch]) -> list[AbortedTransaction]:
+    """Those whose markers are in a response or behind it.
+
+    A client skips all batches of such a producer until it sees the marker. Versions before 2026-12 left a transaction
+    in the index when compaction removed its marker.
+    """
+    if not aborted:
+        return aborted
+    end_offset = batches[-1].last_offset + 1
+    markers = {batch.base_offset for batch in batches if batch.is_control}
+    return [each for each in aborted if each.last_offset >= end_offset or each.last_offset in markers]

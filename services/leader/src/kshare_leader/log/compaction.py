@@ -336,12 +336,15 @@ class LogCompaction:
             batches = self._take(position, end_offset)
             position = batches[-1].last_offset + 1 if batches else end_offset
             changes: dict[int, StoredBatch | None] = {}
+            removed_markers: list[int] = []
             removed_bytes = 0
             for batch in batches:
                 kept = yield from batch_filter.filter(batch)
                 if kept is not batch:
                     changes[batch.base_offset] = kept
                     removed_bytes += batch.length - (0 if kept is None else kept.length)
+                    if kept is None and batch.is_control:
+                        removed_markers.append(batch.base_offset)
                 if kept is not None:
                     newest_ms = read_header(kept.data).max_timestamp_ms
                     exact = after_batch(exact, kept.base_offset, end_offset, kept.length, newest_ms, row.last_append_ms)
@@ -349,7 +352,7 @@ class LogCompaction:
             # Half-way, the row tells the size that is left; its times stay those of the whole segment.
             now = exact if position >= end_offset else row._replace(size_bytes=row.size_bytes - removed_bytes)
             if changes or now != row:
-                log.rewrite(changes, [row], now)
+                log.rewrite(changes, [row], now, removed_markers=removed_markers)
                 row = now
             self.removed_bytes += removed_bytes
             yield sum([batch.length for batch in batches])

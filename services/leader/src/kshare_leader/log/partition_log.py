@@ -534,8 +534,18 @@ class PartitionLog:
         """Batches on disk for compaction; the store must not be written while the iterator is in use."""
         return self._stored.from_offset(start_offset, end_offset)
 
-    def rewrite(self, batches: Mapping[int, StoredBatch | None], segments: Sequence[Segment], merged: Segment) -> None:
-        """Replaces batches by base offset (None: removed) and closed `segments` by one; one write. StorageFailure."""
+    def rewrite(
+        self,
+        batches: Mapping[int, StoredBatch | None],
+        segments: Sequence[Segment],
+        merged: Segment,
+        *,
+        removed_markers: Sequence[int] = (),
+    ) -> None:
+        """Replaces batches by base offset (None: removed) and closed `segments` by one; one write. StorageFailure.
+
+        `removed_markers` are the offsets of the removed batches that are control batches.
+        """
         self._settle()
         writes = [
             Write(keys.LOG, keys.long_key(self._prefix, base_offset), None if batch is None else batch.data)
@@ -544,7 +554,9 @@ class PartitionLog:
         writes += [
             Write(keys.SEGMENTS, keys.long_key(self._prefix, segment.base_offset), None) for segment in segments[1:]
         ]
+        writes += self.producers.aborted.removals(removed_markers)
         self._store.write([*writes, segment_write(self._prefix, merged)])
+        self.producers.aborted.forget(removed_markers)
         self.segments.replace(segments, merged)
         self._tails.replace(self._key, batches)
 

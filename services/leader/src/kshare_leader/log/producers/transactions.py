@@ -11,7 +11,9 @@ is a retry as long as no transaction is open. Where no transaction is open and p
 marker's epochs already, a retry is idempotent and nothing is written (Kafka writes the marker once more).
 
 **Aborted.** Each aborted transaction has an entry in an index, written with its marker, in the order of the markers.
-The entry's last stable offset bounds a search: every transaction that was aborted later begins at or after it.
+The entry's last stable offset bounds a search: every transaction that was aborted later begins at or after it. An entry
+goes with its marker. Kafka's consumers skip all batches of an aborted producer until they see the marker, so that an
+entry without one would hide the producer's committed records.
 """
 
 from __future__ import annotations
@@ -206,6 +208,17 @@ class AbortedTransactions:
         index = bisect_left(self._last_offsets, offset)
         del self._entries[:index]
         del self._last_offsets[:index]
+
+    def removals(self, markers: Iterable[int]) -> list[Write]:
+        """The writes that remove the transactions with these markers; call `forget` when they are durable."""
+        return [Write(keys.ABORTED_TRANSACTIONS, keys.long_key(self._prefix, offset), None) for offset in markers]
+
+    def forget(self, markers: Iterable[int]) -> None:
+        """Forgets removed transactions; offsets of other batches are allowed."""
+        gone = frozenset(markers)
+        if gone:
+            self._entries = [entry for entry in self._entries if entry.transaction.last_offset not in gone]
+            self._last_offsets = [entry.transaction.last_offset for entry in self._entries]
 
     def _from(self, offset: int) -> Iterator[AbortedEntry]:
         if offset >= self._complete_from:
