@@ -44,6 +44,8 @@ class FakeLeader:
         self.ready: dict[tuple[bytes, int], int] = {}
         self.loading: set[tuple[bytes, int]] = set()
         self.acknowledge_error = 0
+        self.errors: dict[tuple[bytes, int], int] = {}
+        """Partitions that cannot be fetched."""
         self._awake = asyncio.Event()
         role.answers["ShareFetch"] = self.share_fetch
         role.answers["ShareAcknowledge"] = self.share_acknowledge
@@ -71,7 +73,10 @@ class FakeLeader:
             entry = leader_pb2.ShareFetchResponse.Partition(topic_id=wanted.topic_id, partition=wanted.partition)
             if wanted.acknowledgement_batches:
                 entry.acknowledge_error_code = self.acknowledge_error
-            entry.is_acquirable = wanted.fetch and request.max_records > 0 and key not in self.loading
+            entry.error_code = self.errors.get(key, 0)
+            entry.is_acquirable = (
+                wanted.fetch and request.max_records > 0 and key not in self.loading and not entry.error_code
+            )
             if wanted.fetch and self.ready.get(key, 0):
                 self.ready[key] -= 1
                 base = self.next_offset.get(key, 0)

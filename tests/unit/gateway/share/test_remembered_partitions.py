@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import TopicPartition
 from kshare_gateway.share.remembered_partitions import RememberedPartitions
 from kshare_gateway.share.sessions import ListedPartition, ShareSessionKey, ShareSessionTable
@@ -42,7 +43,7 @@ class Remembering:
         for partition in self.lists[number]:
             full.partitions.add(topic_id=partition.topic_id, partition=partition.partition, fetch=True)
         answer, pieces = await self.leader.share_fetch(full, payload)
-        telling = [part for part in answer.partitions if part.acquired_records]
+        telling = [part for part in answer.partitions if part.acquired_records or part.error_code]
         telling += [part for part in answer.partitions[: len(named)] if not part.acquired_records]
         shown = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=1, partitions=telling)
         return shown, pieces
@@ -72,6 +73,21 @@ def test_all_are_named_again_after_the_partitions_changed() -> None:
         assert delivered(await fetched(client, 4)) == []
         kinds = [(names_all, sorted(named)) for names_all, named in leader.asked]
         assert kinds == [(True, [0]), (True, [0, 1]), (False, []), (True, [1]), (False, [])]
+
+    play(scenario, {"kshare.gateway.cache.bytes": "0"})
+
+
+def test_partitions_take_turns_while_one_of_them_has_an_error() -> None:
+    """Each fetch names all then, and a leader gives the first one with records as many as it can."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        leader = Remembering(leaders[1])
+        leaders[1].errors[TOPIC_ID, 2] = ErrorCode.KAFKA_STORAGE_ERROR
+        await fetched(client, 0, listed(TOPIC_ID, 0, 1, 2))
+        for epoch in range(1, 8):
+            await fetched(client, epoch)
+        assert [names_all for names_all, _ in leader.asked] == [True, False] + [True] * 6
+        assert sorted(named[0] for _, named in leader.asked[2:]) == [0, 0, 1, 1, 2, 2]
 
     play(scenario, {"kshare.gateway.cache.bytes": "0"})
 

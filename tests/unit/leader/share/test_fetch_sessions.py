@@ -135,6 +135,46 @@ def test_each_partition_is_tried_in_turn() -> None:
     run(test)
 
 
+def test_a_partition_whose_batch_does_not_fit_behind_others_is_first_the_next_time() -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        for _ in range(20):
+            leader.log(0).append(10, size=400)
+        leader.log(1).append(10, size=700)
+        await asyncio.sleep(0)
+        tried = [
+            [partition for partition, _ in found(await ask(leader, number, remembered=1, max_bytes=1000))]
+            for number in (2, 3, 4)
+        ]
+        assert tried == [[0], [1], [0]]
+        await leader.service.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_an_error_does_not_take_the_place_of_the_batch_that_each_fetch_may_have(is_remembered: bool) -> None:
+    """A batch above max_bytes is delivered to a fetch without other records."""
+
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        leader.log(0).append(10)
+        leader.log(0).fails = True
+        leader.log(1).append(10, size=700)
+        await asyncio.sleep(0)
+        named = () if is_remembered else (fetch_partition(0), fetch_partition(1))
+        response = await ask(leader, 2, *named, remembered=1 if is_remembered else 0, max_bytes=100)
+        assert {entry.partition: (entry.error_code, entries(entry)) for entry in response.partitions} == {
+            0: (ErrorCode.KAFKA_STORAGE_ERROR, []),
+            1: (ErrorCode.NONE, [(0, 9, 1)]),
+        }
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_fetch_that_records_fill_looks_at_few_share_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     has_deliverable = ServedPartition.has_deliverable

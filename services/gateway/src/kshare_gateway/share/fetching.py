@@ -240,7 +240,7 @@ class ShareFetcher:
         *,
         is_first: bool,
     ) -> list[LeaderAnswer]:
-        plan = self._plan_of(session, calls, fetched, acknowledgements, is_whole=terms.is_whole)
+        plan = self._plan_of(session, calls, fetched, acknowledgements, terms)
         terms.max_wait_ms = bounded_wait_ms(terms.max_wait_ms)
         addresses = {**dict.fromkeys(plan.fetch), **dict.fromkeys(plan.acknowledge)}
         calls.addresses.update(addresses)
@@ -312,12 +312,14 @@ class ShareFetcher:
         calls: _SessionCalls,
         fetched: Sequence[TopicPartition],
         acknowledgements: Acknowledgements,
-        *,
-        is_whole: bool,
+        terms: FetchTerms,
     ) -> _Plan:
-        """The plan of a fetch; where leaders remember all that is fetched, it is known already."""
-        view = self._gateway.view
-        known = calls.remembered.plan(session, view) if fetched and is_whole else None
+        """The plan of a fetch; where leaders remember all that is fetched, it is known already.
+
+        A fetch that names all partitions follows the order of `fetched`, in which they take turns.
+        """
+        view, is_whole = self._gateway.view, terms.is_whole
+        known = calls.remembered.plan(session, view) if fetched and is_whole and not terms.names_all else None
         if known is not None:
             plan = self._plan((), acknowledgements)
             plan.fetch = known

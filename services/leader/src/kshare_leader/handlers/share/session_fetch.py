@@ -76,6 +76,8 @@ class SessionFetchCall(ShareFetchCall):
         something = False
         records_left, bytes_left = self._request.max_records, self._request.max_bytes
         not_tried, had_records = len(session.ready), 0
+        passed_over: list[SharePartitionKey] = []
+        """Deliverable ones whose next batch was longer than what the others left."""
         while not_tried > 0 and records_left > 0 and not (something and bytes_left <= 0):
             deliverable, looked_at, has_error = self._deliverable(not_tried)
             not_tried -= looked_at
@@ -85,16 +87,20 @@ class SessionFetchCall(ShareFetchCall):
                     session.try_first([fetch.key for fetch, _ in deliverable[index:]])
                     break
                 share = max(1, bytes_left // (len(deliverable) - index))
-                something |= self._take(fetch, served, records_left, share, at_least_one_batch=not something)
+                is_taken = self._take(fetch, served, records_left, share, at_least_one_batch=not had_records)
+                something |= is_taken
                 if fetch.taken.records:
                     session.had_records()
                     had_records += 1
                 records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
                 bytes_left -= sum(batch.length for batch in fetch.taken.batches)
-                if something or not self._directory.has_lease():
+                if had_records and not is_taken:
+                    passed_over.append(fetch.key)
+                elif something or not self._directory.has_lease():
                     session.ready[fetch.key] = None
                 else:  # its records are not here yet, which does not concern the wake-ups of other partitions
                     served.sleep(session)
+        session.try_first(passed_over)
         if not something:
             session.sleep_where_ready()
         session.attempted(had_records, was_filled=records_left <= 0)

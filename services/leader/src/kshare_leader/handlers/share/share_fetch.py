@@ -164,11 +164,13 @@ class ShareFetchCall:
             if (served := fetch.served) is not None and served.has_deliverable()
         ]
         records_left, bytes_left = self._request.max_records, self._request.max_bytes
+        has_records = False
         for index, (fetch, served) in enumerate(deliverable):
             if records_left <= 0 or (something and bytes_left <= 0):
                 break
             share = max(1, bytes_left // (len(deliverable) - index))
-            something |= self._take(fetch, served, records_left, share, at_least_one_batch=not something)
+            something |= self._take(fetch, served, records_left, share, at_least_one_batch=not has_records)
+            has_records = has_records or bool(fetch.taken.records)
             records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
             bytes_left -= sum(batch.length for batch in fetch.taken.batches)
         return something
