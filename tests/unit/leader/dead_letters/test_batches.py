@@ -162,6 +162,8 @@ def test_what_cannot_be_read_is_reported_and_has_a_dead_letter_without_content()
     _, letters, reports = build([ArchivingRun(5, 7, 1, REJECTED)], LogOfBatches(StoredBatch(5, 7, torn)))
     assert [letter.value for letter in letters] == [None] * 3
     assert len(reports) == 1 and "offset 5" in reports[0], reports
+    records = SourceRecords(LogOfBatches(StoredBatch(5, 7, torn)), reports.append)
+    assert records.find(5) is None and records.failure is None, "another read would bring the same bytes"
 
     failing = LogOfBatches(stored(5, (None, b"v", [])))
     failing.fails = True

@@ -329,6 +329,20 @@ def test_a_read_that_fails_is_repeated_before_a_dead_letter_goes_without_its_rec
     scenario(test)
 
 
+def test_changes_of_the_catalog_do_not_put_off_letters_of_unreadable_records() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        log = FailingLog(failures=1_000_000)
+        held = CopiedPartition(cluster.letters, log)
+        cluster.letters.wake(held)
+        for _ in range(12):
+            await asyncio.sleep(5)
+            cluster.letters.on_view(cluster.view, cluster.view)
+        assert cluster.asked() == [[(0, 9)]] and held.start_offset == 10
+
+    scenario(test)
+
+
 def test_dead_letters_go_without_records_that_stay_unreadable() -> None:
     async def test() -> None:
         cluster = Cluster()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,31 @@ def test_a_large_batch_holds_the_end_until_the_thread_has_looked_at_it() -> None
         while not told:
             await asyncio.sleep(0)
         assert seen(log, 3) == ([3, 300_003], 300_006)
+
+    asyncio.run(test())
+
+
+def test_a_check_that_fails_unexpectedly_is_reported_and_done_again() -> None:
+    class FailingAside(HeldAside):
+        async def run(self, work: Callable[[], Any]) -> Any:
+            await super().run(work)
+            if len(self.begun) == 1:
+                raise MemoryError("no room to open the batch")
+            return work()
+
+    async def test() -> None:
+        aside, bugs = FailingAside(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context["message"]))
+        log = opened(store_of_an_older_version([GOOD, large_batch()]), aside).lookup(KEY)
+        for number in (1, 2):
+            assert seen(log, 3) is None
+            await asyncio.sleep(0)
+            assert len(aside.begun) == number
+            aside.begun[-1].set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert seen(log, 3) == ([3], 300_003)
+        assert bugs == ["the check of the batch at offset 3 failed unexpectedly"]
 
     asyncio.run(test())
 

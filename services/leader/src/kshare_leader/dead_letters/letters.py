@@ -92,7 +92,8 @@ class SourceRecords:
         self._records: dict[int, OpenedRecord] = {}
         self._last_offset = -1
         self.failure: KafkaError | StorageFailure | None = None
-        """Why the first record that could not be read was not."""
+        """Why the first record that could not be read was not; None where another read would not help."""
+        self._has_reported = False
 
     def find(self, offset: int) -> OpenedRecord | None:
         """The record; None if the log does not have it or it cannot be read."""
@@ -113,12 +114,14 @@ class SourceRecords:
             if len(self._records) == BATCH_LIMIT_RECORDS:  # the batch may have more
                 self._last_offset = max(self._records)
         except (KafkaError, StorageFailure) as error:
-            self._note_failure(offset, error)
+            if self.failure is None:
+                self.failure = error
+            self._report_failure(offset, error)
 
-    def _note_failure(self, offset: int, error: KafkaError | StorageFailure) -> None:
+    def _report_failure(self, offset: int, error: KafkaError | StorageFailure) -> None:
         """Logs only the first failure, because a failed disk fails for every offset."""
-        if self.failure is None:
-            self.failure = error
+        if not self._has_reported:
+            self._has_reported = True
             topic_id, partition = self._log.topic_partition
             place = f"offset {offset} of partition {topic_id_text(topic_id)}-{partition}"
             self._report(f"the record at {place} and possibly later records cannot be copied to dead letters: {error}")
@@ -126,7 +129,11 @@ class SourceRecords:
     def _opened(self, batch: StoredBatch, offset: int) -> dict[int, OpenedRecord]:
         if batch.is_control:
             return {}
-        opened = open_window(batch.data, offset, BATCH_LIMIT_RECORDS, limit_bytes=OPENED_BATCH_LIMIT_BYTES)
+        try:
+            opened = open_window(batch.data, offset, BATCH_LIMIT_RECORDS, limit_bytes=OPENED_BATCH_LIMIT_BYTES)
+        except KafkaError as error:  # the log has checked the batch's bytes: they stay what they are
+            self._report_failure(offset, error)
+            return {}
         return {record.offset: record for record in opened}
 
 

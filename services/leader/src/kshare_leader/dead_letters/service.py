@@ -60,11 +60,13 @@ from kshare_runtime.ports import Clock
 class _Work:
     """The dead letters of one share-partition; times are the event loop's."""
 
-    __slots__ = ("attempts", "failing_since_ms", "problem", "served", "task", "timer")
+    __slots__ = ("attempts", "failed_reads", "failing_since_ms", "problem", "served", "task", "timer")
 
     def __init__(self, served: ArchivingPartition) -> None:
         self.served = served
         self.attempts = 0
+        self.failed_reads = 0
+        """Rounds one after the other whose records could not be read."""
         self.failing_since_ms = 0
         self.problem: str | None = None
         self.task: asyncio.Task[None] | None = None
@@ -276,7 +278,7 @@ class DeadLetters:
         error = None if task.cancelled() else task.exception()
         if not self._stopped and self._works.get(work.served.key) is work:
             if error is None:
-                work.attempts, work.problem = 0, None
+                work.attempts, work.failed_reads, work.problem = 0, 0, None
                 self._line_up(work)
             else:
                 if not isinstance(error, CannotStore):
@@ -334,7 +336,8 @@ class DeadLetters:
             now_ms=self._clock.now_ms(),
             limit_bytes=destination.max_message_bytes,
         )
-        if records is not None and records.failure is not None and work.attempts + 1 < READ_ATTEMPTS:
+        if records is not None and records.failure is not None and work.failed_reads + 1 < READ_ATTEMPTS:
+            work.failed_reads += 1
             raise CannotStore(f"the records cannot be read: {records.failure}")
         if letters.too_large:
             reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"

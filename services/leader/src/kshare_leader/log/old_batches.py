@@ -15,6 +15,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
+from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import KafkaError
 from kshare_leader.log import keys
 from kshare_leader.log.record_reader import RecordReader
@@ -107,7 +108,11 @@ class OldBatches:
             problem = await self._reader.aside.run(lambda: _problem_of(self._reader.open(batch)))
         except KafkaError as error:
             problem = error.message
-        del self._tasks[batch.base_offset]
+        except Exception as bug:  # the next read has it checked again
+            report_contained_bug(f"the check of the batch at offset {batch.base_offset} failed unexpectedly", bug)
+            return
+        finally:
+            self._tasks.pop(batch.base_offset, None)
         self._note(batch, problem)
         self._on_found()
 

@@ -49,12 +49,20 @@ class GroupSettingsSource:
         for group_id in [group_id for group_id in self._known if group_id not in view.group_configs]:
             del self._known[group_id]
 
+    def _valid(self, group_id: str, texts: Mapping[str, str]) -> Mapping[str, str]:
+        """What this version knows: the coordinator refuses the rest, so that it is of another version."""
+        valid: dict[str, str] = {}
+        for name, text in texts.items():
+            try:
+                effective_group_config(self._configs, {name: text})
+            except InvalidConfig as problem:
+                self._report(f"group {group_id!r} has an invalid config and gets the default for it: {problem}")
+            else:
+                valid[name] = text
+        return valid
+
     def _work_out(self, group_id: str, texts: Mapping[str, str]) -> GroupSettings:
-        try:
-            values = effective_group_config(self._configs, texts)
-        except InvalidConfig as problem:  # the coordinator refuses such values, so this is another version's catalog
-            self._report(f"group {group_id!r} has an invalid config and gets defaults for it: {problem}")
-            values = effective_group_config(self._configs, _NO_TEXTS)
+        values = effective_group_config(self._configs, self._valid(group_id, texts))
         dead_letter_topic = values.text("errors.deadletterqueue.topic.name")
         limits = GroupLimits(
             lock_duration_ms=values.integer("share.record.lock.duration.ms"),
