@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -100,6 +101,29 @@ def test_those_of_one_sync_share_it_and_later_ones_the_next(store: RocksStore, h
         assert sync.is_under_way
         sync.end()
         assert written.results == [(1, True), (2, True), (3, True)] and not sync.is_under_way
+        store.close()
+
+    run(test)
+
+
+def test_those_that_must_be_durable_now_do_not_rely_on_the_opening_of_the_sync_under_way(
+    store: RocksStore, held: list[HeldSync], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux tells each opening of a file once that bytes were not written: a second sync of it would succeed."""
+
+    async def test() -> None:
+        synced: list[int] = []
+        monkeypatch.setattr("os.fdatasync", synced.append)
+        written = Written()
+        store.begin_write(record(1), written.of(1))
+        assert held[0].is_under_way
+        store.finish_writes()
+        assert written.results == [(1, True)]
+        (descriptor,) = synced
+        assert held[0].descriptor is not None and descriptor != held[0].descriptor
+        assert os.fstat(descriptor).st_ino == os.fstat(held[0].descriptor).st_ino
+        monkeypatch.undo()
+        held[0].end()
         store.close()
 
     run(test)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.confirmed_writes import FILE_NAME
 from kshare_runtime.ports import Write
-from kshare_runtime.reserved_log import RESERVED_BYTES
+from kshare_runtime.reserved_log import LARGE_WRITE_BYTES, RESERVED_BYTES, ReservedLog
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.store_files import BLOCK_BYTES, examine, read_log
+from kshare_runtime.store_files import BLOCK_BYTES, ZEROS_BYTES, examine, read_log
 from support.runtime.damaged_files import (
     content_of_files,
     files_no_larger_than,
@@ -147,6 +148,35 @@ def test_a_reader_says_what_to_do_about_a_torn_write(tmp_path: Path) -> None:
     with pytest.raises(StorageFailure, match=r"\d+\.log ends with a write that a power cut interrupted\. Start the"):
         RocksStore(path, read_only=True)
     assert keys(path) == list(range(COUNT - 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_zeros_are_left_behind_each_write_to_a_reserved_log(tmp_path: Path, seed: int) -> None:
+    """Otherwise a torn write would be followed by the log's end, or by too few zeros, and be taken for damage."""
+    random = Random(seed)
+    path = tmp_path / "000001.log"
+    path.touch()
+    log = ReservedLog(tmp_path)
+    numbers, end = [1], 0
+    log.before_write(numbers, SMALL)
+    for _ in range(400):
+        size = random.choice([SMALL, 40_000, LARGE_WRITE_BYTES, 300_000, RESERVED_BYTES + 1])
+        log.before_write(numbers, size)
+        end += size
+        assert path.stat().st_size >= end + ZEROS_BYTES
+    log.close()
+
+
+@pytest.mark.parametrize("lost", [slice(0, 60), slice(-60, None), slice(BLOCK_BYTES, 2 * BLOCK_BYTES)])
+def test_a_torn_write_at_the_end_of_a_reservation_is_dropped(tmp_path: Path, lost: slice) -> None:
+    sizes = [SMALL] * 2 + [40_000] * ((RESERVED_BYTES - 20_000) // 40_040) + [LARGE]
+    path, begins = killed(tmp_path, sizes)
+    log = newest_log(path)
+    data, end = log.read_bytes(), written_bytes(log)
+    assert begins[-1] > RESERVED_BYTES - LARGE
+    log.write_bytes(torn(data, begins[-1], end, lost))
+    note_up_to(path, len(sizes) - 1)
+    assert keys(path) == list(range(len(sizes) - 1))
 
 
 def test_a_log_of_zeros_alone_has_no_writes(tmp_path: Path) -> None:

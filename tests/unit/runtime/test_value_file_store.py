@@ -350,6 +350,30 @@ def test_a_file_whose_name_cannot_be_made_durable_is_closed_and_removed(
     folder.close()
 
 
+def test_a_folder_whose_name_could_not_be_made_durable_is_synced_with_its_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    failures = [OSError(errno.EIO, "Input/output error")] * 2
+
+    def sync(directory: Path) -> None:
+        if directory == tmp_path / "values" and failures:
+            raise failures.pop()
+        synced.append(directory)
+
+    folder = DiskFolder(tmp_path / "values")
+    monkeypatch.setattr("kshare_runtime.large_values.folder._sync_directory", sync)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            folder.create(b"a", "0")
+    assert synced == [tmp_path]
+    for name in ("0", "1"):
+        folder.create(b"a", name).close()
+    of_prefix = tmp_path / "values" / b"a".hex()
+    assert synced == [tmp_path, tmp_path / "values", of_prefix, of_prefix]
+    folder.close()
+
+
 def test_a_store_that_refuses_writes_takes_no_values_until_it_is_mended(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.write([Write("other", b"k", bytes(100_000)), *appended("a", 1)])

@@ -62,6 +62,9 @@ class BegunWrites:
         self._sync: BackgroundSync | None = None
         self._log_number = -1
         self._log: int | None = None
+        self._log_anew: int | None = None
+        """The same log, opened again. Linux tells each opening of a file once that bytes could not be written: what the
+        sync under way may have been told is not told to another one of the same opening."""
 
     def add(self, sequence: int, manifest_bytes: int, logs: Sequence[int], done: Done) -> None:
         """A write that RocksDB has taken; `logs` are the logs that exist since."""
@@ -102,21 +105,24 @@ class BegunWrites:
         self._turn_to(-1)
 
     def _turn_to(self, number: int) -> None:
-        if self._log is not None:
-            os.close(self._log)
-            self._log = None
+        for descriptor in (self._log, self._log_anew):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._log = self._log_anew = None
         self._log_number = number
+        path = self._directory / f"{number:06}.log"
         with suppress(OSError):  # it was removed meanwhile, and the next write is in another one
-            self._log = os.open(self._directory / f"{number:06}.log", os.O_RDONLY)
+            self._log_anew = os.open(path, os.O_RDONLY)
+            self._log = os.open(path, os.O_RDONLY)
 
     def _make_durable(self, *, by_database: bool) -> None:
         """Waits until all begun writes are durable; where they are not, their owners are told."""
         try:
-            if by_database or self._log is None:
+            if by_database or self._log_anew is None:
                 self._sync_by_database()
             else:
                 try:
-                    os.fdatasync(self._log)
+                    os.fdatasync(self._log_anew)
                 except OSError:
                     self._sync_by_database()
         except StorageFailure as failure:

@@ -5,7 +5,8 @@ for the data. Where the length is reserved, the fsync waits for the data alone: 
 RocksDB reserves space but not length, so a store asks the file system for zeros behind the log's data.
 
 RocksDB removes the zeros when it closes a log. A crash leaves them. RocksDB skips them when it reads the log, and
-`store_files` knows that a torn write is followed by them, not by the end of the file.
+`store_files` knows that a torn write is followed by ZEROS_BYTES of them or more, not by the end of the file. So many
+are behind each write to a log whose length was reserved once.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from kshare_runtime.store_files import ZEROS_BYTES
+
 RESERVED_BYTES = 4 * 1024 * 1024
 """Bytes reserved at a time."""
 LARGE_WRITE_BYTES = 64 * 1024
-"""A write from this size on gains nothing from a reservation, and would use it up."""
+"""A write from this size on gains nothing from a reservation, and begins none."""
 
 _RECORD_BYTES = 32
 """An upper bound of RocksDB's overhead for a small batch: heads of fragments, and the rest of a block."""
@@ -34,6 +37,7 @@ class ReservedLog:
         self._written_bytes = 0
         """An estimate of the bytes written to the log, rather too high than too low."""
         self._length = 0
+        self._is_reserved = False
 
     def before_write(self, logs: Sequence[int], size_bytes: int) -> None:
         """Called before a batch of this size is written; `logs` are the numbers of the existing logs."""
@@ -43,7 +47,8 @@ class ReservedLog:
         if self._descriptor is None:
             return
         self._written_bytes += size_bytes + _RECORD_BYTES
-        if self._written_bytes > self._length and size_bytes < LARGE_WRITE_BYTES:
+        lacks_zeros = self._written_bytes + ZEROS_BYTES > self._length
+        if lacks_zeros and (self._is_reserved or size_bytes < LARGE_WRITE_BYTES):
             self._reserve(self._descriptor)
 
     def close(self) -> None:
@@ -56,6 +61,7 @@ class ReservedLog:
             return
         self.close()
         self._number = number
+        self._is_reserved = False
         try:
             self._descriptor = os.open(self._directory / f"{number:06}.log", os.O_RDWR)
             self._written_bytes = self._length = os.fstat(self._descriptor).st_size
@@ -69,3 +75,4 @@ class ReservedLog:
             self.close()
             return
         self._length = self._written_bytes + RESERVED_BYTES
+        self._is_reserved = True

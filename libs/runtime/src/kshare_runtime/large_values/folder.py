@@ -136,6 +136,8 @@ class DiskFolder:
         """Prefixes whose folders are still on the disk."""
         self._failed: deque[tuple[bytes, str]] = deque()
         """Those of `_removed` that could not be unlinked; the next removal tries them again."""
+        self._unsynced: set[Path] = set()
+        """Folders that were made, and whose names may not be durable."""
 
     @property
     def name(self) -> str:
@@ -160,7 +162,10 @@ class DiskFolder:
             for path in (self._directory, folder):
                 with suppress(FileExistsError):
                     path.mkdir()
+                    self._unsynced.add(path)
+                if path in self._unsynced:
                     _sync_directory(path.parent)
+                    self._unsynced.discard(path)
         file = DiskFile(folder / name)
         try:
             _sync_directory(folder)
