@@ -200,6 +200,27 @@ def test_a_log_that_cannot_be_opened_is_left_alone_and_the_others_are_not() -> N
     run(test)
 
 
+def test_a_log_with_a_damaged_batch_lets_the_others_be_compacted_and_is_tried_again() -> None:
+    async def test() -> None:
+        house = House(COMPACTED)
+        for key, count in ((KEY, 6), (SECOND, 4)):  # the damaged one is the dirtiest
+            for index in range(count):
+                await house.put((b"k", b"%d" % index), key=key)
+        place = keys.long_key(keys.partition_prefix(KEY), 0)
+        stored = house.store.get(keys.LOG, place)
+        assert stored is not None
+        house.store.write([Write(keys.LOG, place, damage(stored, len(stored) - 1, ">B", 0xFF, fix_crc=False))])
+        await during(house, 20)
+        assert house.values(SECOND) == [b"2", b"3"]
+        assert len(house.log().segments) == 6
+        assert house.reports and all("could not be compacted" in report for report in house.reports)
+        house.store.write([Write(keys.LOG, place, stored)])
+        await during(house, 20)
+        assert house.values(KEY) == [b"4", b"5"]
+
+    run(test)
+
+
 def test_a_disk_that_fails_is_tried_again() -> None:
     async def test() -> None:
         house = House({"retention.ms": "1000", "internal.segment.bytes": "100"})

@@ -10,7 +10,8 @@ import pytest
 
 from kshare_core.configs import Configs
 from kshare_core.configs.process import PROCESS_CONFIGS
-from kshare_core.identifiers import TopicPartition, topic_id_text
+from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
+from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.log import keys
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.stray_topics import CONFIG, StrayTopics
@@ -19,7 +20,7 @@ from kshare_rpc.catalog import CatalogStart, CatalogView
 from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
-from support.leader.log.leader_logs import NODE_ID, TOPIC, StillClock, topic, view_of
+from support.leader.log.leader_logs import BROKER, NODE_ID, TOPIC, StillClock, topic, view_of
 from support.wire.record_building import build_batch
 
 CREATED_LATER = b"topic-0000000002"
@@ -221,6 +222,29 @@ def test_an_older_catalog_that_counted_past_this_leader_gives_its_changes_first_
         assert topic_id_text(CREATED_LATER) in leader.reports[-1] and CONFIG in leader.reports[-1]
 
     asyncio.run(test())
+
+
+def test_damaged_rows_do_not_hide_what_the_keys_of_others_tell() -> None:
+    below = MemoryDisk().open_store("leader")
+    store = ChecksummedRows(below, plain_families=[keys.LOG])
+    place = TopicPartition(TOPIC, 0)
+    letters = [SharePartitionKey(group_id, TOPIC, 0) for group_id in ("a", "b")]
+    for key in letters:
+        UnfinishedDeadLetters(store).remember(key)
+    epochs = [keys.long_key(keys.partition_prefix(place), epoch) for epoch in (3, 7)]
+    store.write([Write(keys.LEADER_EPOCHS, key, b"an offset") for key in epochs])
+    reassigned = [TopicPartition(TOPIC, number) for number in (1, 2)]
+    for key in reassigned:
+        PartitionRows(store).set_mark(key, 5)
+    for family in (keys.UNFINISHED_DEAD_LETTERS, keys.LEADER_EPOCHS, keys.META):
+        key, stored = next(iter(below.scan(family, b"")))
+        below.write([Write(family, key, stored[:-1] + bytes([stored[-1] ^ 1]))])
+    reports: list[str] = []
+    assert UnfinishedDeadLetters(store, rows=below).share_partitions() == letters
+    logs = PartitionLogs(store=store, clock=StillClock(), node_id=1, configs=BROKER, rows=below)
+    assert logs.highest_leader_epoch() == 7
+    assert PartitionRows(store, rows=below, report=reports.append).marked() == reassigned[1:]
+    assert len(reports) == 1 and "wrong checksum" in reports[0]
 
 
 def test_a_damaged_row_does_not_keep_the_records_of_deleted_topics() -> None:

@@ -94,9 +94,11 @@ class RememberedDeadLetters:
 class UnfinishedDeadLetters:
     """The set of the embedded engine, on disk and in memory; every method may raise StorageFailure."""
 
-    def __init__(self, store: KeyValueStore) -> None:
+    def __init__(self, store: KeyValueStore, *, rows: KeyValueStore | None = None) -> None:
+        """`rows` are those below the checksums, whose keys tell all: a damaged row is as good as any."""
         self._store = store
-        self._known = {_parse(key): None for key, _ in store.scan(keys.UNFINISHED_DEAD_LETTERS, b"")}
+        self._rows = rows or store
+        self._known = {_parse(key): None for key, _ in self._rows.scan(keys.UNFINISHED_DEAD_LETTERS, b"")}
 
     def __contains__(self, key: SharePartitionKey) -> bool:
         return key in self._known
@@ -121,7 +123,7 @@ class UnfinishedDeadLetters:
     def partition_changed(self, partition: TopicPartition) -> None:
         """Reads a partition's rows again after its reassignment to or from this leader."""
         prefix = keys.partition_prefix(partition)
-        found = [_parse(key) for key, _ in self._store.scan(keys.UNFINISHED_DEAD_LETTERS, prefix, prefix + _END)]
+        found = [_parse(key) for key, _ in self._rows.scan(keys.UNFINISHED_DEAD_LETTERS, prefix, prefix + _END)]
         known = {key: None for key in self._known if key.topic_partition != partition}
         self._known = known | dict.fromkeys(found)
 

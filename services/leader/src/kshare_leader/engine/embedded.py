@@ -86,7 +86,7 @@ class EmbeddedEngine:
         self._seen_ids = SeenProducerIds(store, rows=below)
         # A new registration tells the older coordinator which epochs and producer ids were given out.
         strays = StrayTopics(store, rows=below, report=node.report, on_older=follower.register_again)
-        rows = PartitionRows(store, self._seen_ids, strays)
+        rows = PartitionRows(store, self._seen_ids, strays, rows=below, report=node.report)
         self.logs = PartitionLogs(
             store=store,
             identity=StoreIdentity(store, settings.node_id, rows=below),
@@ -99,6 +99,7 @@ class EmbeddedEngine:
             before_open=rows.discard_unfinished_copy,
             seen_ids=self._seen_ids,
             strays=strays,
+            rows=below,
         )
         self._end_holding = environment.held_memory.add(
             HeldCache(
@@ -116,7 +117,7 @@ class EmbeddedEngine:
             configs=node.configs,
         )
         self.dead_letters = DeadLetters(
-            unfinished=UnfinishedDeadLetters(store),
+            unfinished=UnfinishedDeadLetters(store, rows=below),
             target=LeaderTarget(
                 view=lambda: follower.view,
                 channel=follower.channel,

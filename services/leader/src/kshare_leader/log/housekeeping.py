@@ -9,8 +9,8 @@ does the retention of all topics.
 Clients are served meanwhile: the cleaner sleeps after each slice for as long as the slice took, so that it never uses
 more than half of the process, and longer where log.cleaner.io.max.bytes.per.second requires it.
 
-A log whose batches cannot be opened is not compacted again until the leader restarts, as in Kafka; a failed disk is
-retried the next time. Both are reported.
+A log whose batches cannot be opened is not compacted again until the leader restarts, as in Kafka. After a failure of
+the disk, which may concern one log alone, the other due logs come first. Both are reported.
 
 Of the other log.cleaner configs, `threads`, `io.buffer.size` and `io.buffer.load.factor` have no meaning here.
 """
@@ -50,6 +50,8 @@ class LogHousekeeping:
         self._configs = configs
         self._cleaner_enabled = configs.boolean("log.cleaner.enable")
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
+        self._put_off: set[TopicPartition] = set()
+        """Due logs whose last run failed; they wait until no other one is due."""
 
     async def run(self) -> None:
         """Runs both tasks until it is cancelled."""
@@ -90,13 +92,17 @@ class LogHousekeeping:
                 due.append((plan.dirty_ratio, log))
         if not due:
             return False
-        _, log = max(due, key=lambda pair: pair[0])
+        first = [pair for pair in due if pair[1].topic_partition not in self._put_off]
+        if not first:
+            self._put_off.clear()
+        _, log = max(first or due, key=lambda pair: pair[0])
         try:
             return await self._compact(log, now_ms)
         except KafkaError as error:
             self._uncleanable[log.topic_partition] = log
             self._report(f"partition {log.name} will no longer be compacted: {error}")
         except StorageFailure as failure:
+            self._put_off.add(log.topic_partition)
             self._report(f"partition {log.name} could not be compacted: {failure}")
         return False
 

@@ -141,13 +141,18 @@ class PartitionLogs:
         seen_ids: SeenProducerIds | None = None,
         strays: StrayTopics | None = None,
         identity: StoreIdentity | None = None,
+        rows: KeyValueStore | None = None,
     ) -> None:
-        """`aside` validates and reads batches that are too large for the event loop; two threads do by default."""
+        """`aside` validates and reads batches that are too large for the event loop; two threads do by default.
+
+        `rows` are those below the checksums, for what their keys tell.
+        """
         self._before_open = before_open
         self._seen_ids = seen_ids or SeenProducerIds(store)
         self._strays = strays or StrayTopics(store, report=report)
         self._metrics = metrics or LeaderMetrics()
         self._store = store
+        self._rows = rows or store
         self._clock = clock
         self._node_id = node_id
         self._configs = configs
@@ -630,7 +635,7 @@ class PartitionLogs:
 
     def highest_leader_epoch(self) -> int:
         """The highest leader epoch of any stored batch; 0 where nothing is stored. StorageFailure."""
-        return max([keys.number_of(key) for key, _ in self._store.scan(keys.LEADER_EPOCHS, b"")], default=0)
+        return max([keys.number_of(key) for key, _ in self._rows.scan(keys.LEADER_EPOCHS, b"")], default=0)
 
     # removing
 

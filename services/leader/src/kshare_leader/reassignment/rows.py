@@ -12,7 +12,7 @@ each read of a batch from a disk checks it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kshare_core.errors import KafkaError, StorageFailure
@@ -21,6 +21,7 @@ from kshare_leader.log import keys
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.stray_topics import StrayTopics
+from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import KeyValueStore, Write
 
 MARK = b"moving-partition/"
@@ -72,14 +73,27 @@ class PartitionRows:
     """The rows and marks of a store; marks are cached in memory. All methods and the constructor: StorageFailure."""
 
     def __init__(
-        self, store: KeyValueStore, seen_ids: SeenProducerIds | None = None, strays: StrayTopics | None = None
+        self,
+        store: KeyValueStore,
+        seen_ids: SeenProducerIds | None = None,
+        strays: StrayTopics | None = None,
+        *,
+        rows: KeyValueStore | None = None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """`rows` are those below the checksums: one damaged mark does not hide the others."""
         self._store = store
         self._seen_ids = seen_ids or SeenProducerIds(store)
         self._strays = strays or StrayTopics(store)
         self._marks: dict[TopicPartition, int] = {}
-        for key, value in store.scan(keys.META, MARK, END_OF_MARKS):
-            self._marks[_marked(key)] = int.from_bytes(value, "big")
+        for key, _ in (rows or store).scan(keys.META, MARK, END_OF_MARKS):
+            try:
+                value = store.get(keys.META, key)
+            except CorruptRow as damage:  # as without a mark, nothing of the partition is removed
+                report(f"rows of a partition that was reassigned may stay on this disk: {damage}")
+                continue
+            if value is not None:
+                self._marks[_marked(key)] = int.from_bytes(value, "big")
 
     # Marks
 
