@@ -222,7 +222,11 @@ class TransactionMarkers:
         """After all partitions are done: tells groups of other coordinators, then completes the transaction."""
         if self._stopped or ending.is_forgotten or ending.telling is not None:
             return
-        unnotified = self._unnotified(ending)
+        try:
+            unnotified = self._unnotified(ending)
+        except StorageFailure:  # the state is being reloaded
+            self._retry_later(ending)
+            return
         if unnotified:
             work: Coroutine[None, None, None] = self._notify_groups(ending, unnotified)
             ending.telling = asyncio.get_running_loop().create_task(work)

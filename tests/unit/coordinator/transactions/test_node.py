@@ -16,6 +16,7 @@ from kshare_core.errors import ErrorCode as E
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.in_process_network import InProcessNetwork
+from kshare_runtime.memory_store import DiskEvents, MemoryDiskFailure
 from support.coordinator.cluster import run_virtually
 from support.coordinator.transaction_cluster import ScriptedLeader, started
 from support.coordinator.transaction_driver import TransactionDriver
@@ -390,6 +391,41 @@ def test_a_completion_that_could_not_be_written_is_written_later() -> None:
         assert await cluster.state_of() == "PrepareCommit"
         await asyncio.sleep(2)
         assert await cluster.state_of() == "CompleteCommit" and len(leader.calls) == 1
+        await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
+class FailingReads(DiskEvents):
+    """Reads fail while `fails`."""
+
+    fails = False
+
+    def value_read(self, family: str, key: bytes, value: bytes) -> bytes:
+        if self.fails:
+            raise MemoryDiskFailure("Input/output error")
+        return value
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_markers_that_are_written_while_the_state_cannot_be_read_are_not_forgotten(count: int) -> None:
+    async def main() -> None:
+        cluster, (leader,) = await started()
+        events = cluster.disk.events = FailingReads()
+        names = [f"t{number}" for number in range(count)]
+        producers = [await cluster.begin([0], name) for name in names]
+        leader.delays_s = [0.5, 0.5]
+        for producer, name in zip(producers, names, strict=True):
+            await cluster.end(producer, transactional_id=name)
+        await asyncio.sleep(0.1)
+        events.fails = True
+        cluster.disk.fail_next_writes(1_000)
+        assert (await cluster.init("other"))[0] is E.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(3)
+        events.fails = False
+        cluster.disk.fail_next_writes(0)
+        await asyncio.sleep(5)
+        assert {await cluster.state_of(name) for name in names} == {"CompleteCommit"}
         await cluster.node.stop(0)
 
     run_virtually(main)
