@@ -248,6 +248,35 @@ def test_sessions_begin_anew_where_a_group_goes_and_then_run_out_as_always() -> 
     several.run(main)
 
 
+def test_a_member_whose_heartbeat_waits_for_a_write_keeps_its_session() -> None:
+    several = SeveralCoordinators(count=1)
+
+    async def main() -> None:
+        await several.start()
+        client = await several.client().start()
+        await ShareCoordinatorHost(several).start()
+        assert await client.create_topic("t") == 0
+        (host,) = several.hosts
+        joined = await client.heartbeat("g", "m", 0, ["t"])
+        await asyncio.sleep(1)
+        epoch = (await client.heartbeat("g", "m", joined.member_epoch)).member_epoch
+        await asyncio.sleep(44.6)
+        several.ways[host.name].delay_ms = lambda: 300
+        writing = asyncio.ensure_future(client.create_topic("other"))
+        await asyncio.sleep(0.2)
+        beating = asyncio.ensure_future(client.heartbeat("g", "m", epoch))
+        await asyncio.sleep(0.25)  # the session of 45 s is over
+        assert not beating.done() and not writing.done()
+        assert (await beating).error_code == 0
+        several.ways[host.name].delay_ms = lambda: 0
+        await asyncio.sleep(1)
+        assert (await client.heartbeat("g", "m", epoch)).error_code == 0
+        await asyncio.sleep(46)
+        assert (await client.heartbeat("g", "m", epoch)).error_code == E.UNKNOWN_MEMBER_ID
+
+    several.run(main)
+
+
 def test_a_recorded_alteration_is_finished_by_the_next_owner_of_the_group() -> None:
     several = SeveralCoordinators(count=2)
 

@@ -146,6 +146,9 @@ class ClassicGroupCalls:
 
     async def _expire(self, timer: ClassicTimer) -> None:
         try:
+            await self._core.earlier_decided()
+            if timer in self._timers:  # what extends it waited for a write until now
+                return
             await self._core.submit(commands.ClassicTimerExpired(timer=timer))
         except (KafkaError, StorageFailure) as failure:
             log.error(

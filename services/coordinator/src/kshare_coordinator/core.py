@@ -148,6 +148,11 @@ class Core:
             self._stored = None
         await self._runner.barrier()
 
+    async def earlier_decided(self) -> None:
+        """Returns when all commands that were submitted before are decided, and their effects carried out."""
+        assert self._runner is not None
+        await self._runner.barrier()
+
     async def stop(self) -> None:
         """Stops the runner and the store; commands in flight fail with StorageFailure."""
         if self._reload is not None:

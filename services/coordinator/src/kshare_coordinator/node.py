@@ -537,6 +537,10 @@ class CoordinatorNode:
 
     async def _expire_member(self, command: commands.ExpireMember) -> None:
         try:
+            assert self._core is not None
+            await self._core.earlier_decided()
+            if (command.group_id, command.member_id) in self._sessions:  # its heartbeat waited for a write until now
+                return
             await self._submit(command)
             log.info(
                 "group %s: member %s is removed, it did not heartbeat within its session timeout",

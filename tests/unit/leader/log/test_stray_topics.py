@@ -229,16 +229,16 @@ def test_damaged_rows_do_not_hide_what_the_keys_of_others_tell() -> None:
     store = ChecksummedRows(below, plain_families=[keys.LOG])
     place = TopicPartition(TOPIC, 0)
     letters = [SharePartitionKey(group_id, TOPIC, 0) for group_id in ("a", "b")]
-    for key in letters:
-        UnfinishedDeadLetters(store).remember(key)
+    for letter in letters:
+        UnfinishedDeadLetters(store).remember(letter)
     epochs = [keys.long_key(keys.partition_prefix(place), epoch) for epoch in (3, 7)]
-    store.write([Write(keys.LEADER_EPOCHS, key, b"an offset") for key in epochs])
+    store.write([Write(keys.LEADER_EPOCHS, row, b"an offset") for row in epochs])
     reassigned = [TopicPartition(TOPIC, number) for number in (1, 2)]
-    for key in reassigned:
-        PartitionRows(store).set_mark(key, 5)
+    for partition in reassigned:
+        PartitionRows(store).set_mark(partition, 5)
     for family in (keys.UNFINISHED_DEAD_LETTERS, keys.LEADER_EPOCHS, keys.META):
-        key, stored = next(iter(below.scan(family, b"")))
-        below.write([Write(family, key, stored[:-1] + bytes([stored[-1] ^ 1]))])
+        row, stored = next(iter(below.scan(family, b"")))
+        below.write([Write(family, row, stored[:-1] + bytes([stored[-1] ^ 1]))])
     reports: list[str] = []
     assert UnfinishedDeadLetters(store, rows=below).share_partitions() == letters
     logs = PartitionLogs(store=store, clock=StillClock(), node_id=1, configs=BROKER, rows=below)
