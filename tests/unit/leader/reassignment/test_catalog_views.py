@@ -128,11 +128,12 @@ class Leader:
         self.rows.set_mark(KEY, MARK)
         self.view = CatalogView()
         self.told: list[TopicPartition] = []
+        self.is_foreign = is_foreign
         network = InProcessNetwork()
         self.moves = PartitionReassignments(
             rows=self.rows,
             view=lambda: self.view,
-            is_foreign=lambda: is_foreign,
+            is_foreign=lambda: self.is_foreign,
             on_rows=self.told.append,
             channel=network.connect,
             coordinator=lambda: network.connect("coordinator:1"),
@@ -205,6 +206,25 @@ def test_a_catalog_of_another_cluster_removes_nothing() -> None:
         await leader.moves.stop()
 
     asyncio.run(main())
+
+
+def test_a_move_begins_when_the_store_can_be_read_and_not_with_the_next_view_only() -> None:
+    """A disk that is full at a node's start has no identity; nothing else may change for days."""
+
+    async def main() -> None:
+        leader = Leader(is_foreign=True)
+        await leader.sees(view_with(leader=OTHER, moving_to=NODE_ID))
+        leader.moves.retry_if_not_foreign()
+        await asyncio.sleep(100)
+        assert leader.moves.problems() == []
+        leader.is_foreign = False
+        leader.moves.retry_if_not_foreign()
+        await asyncio.sleep(100)
+        (problem,) = leader.moves.problems()
+        assert "is not live" in problem, "it is asked for"
+        await leader.moves.stop()
+
+    VirtualLoop().run(main())
 
 
 def test_rows_on_their_way_here_stay() -> None:

@@ -241,6 +241,7 @@ class EmbeddedEngine:
         while True:
             await asyncio.sleep(READ_RETRY_S)
             self.logs.retry_reads()
+            self._moves.retry_if_not_foreign()
 
     async def _forget_what_is_old(self) -> None:
         node = self._node

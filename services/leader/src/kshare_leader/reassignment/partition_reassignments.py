@@ -85,6 +85,12 @@ class PartitionReassignments:
         if self._removal_is_due and (self._removal is None or self._removal.done()):
             self._removal = asyncio.get_running_loop().create_task(self._remove_foreign(), name="remove-moved-rows")
 
+    def retry_if_not_foreign(self) -> None:
+        """Begins what has waited for the store's identity, which is known now; the next view may come in days."""
+        if self._was_foreign and not self._is_foreign():
+            view = self._view()
+            self.on_view(view, view)
+
     def _note_changes(self, old: CatalogView, new: CatalogView, *, all_are_new: bool) -> None:
         for topic_id in [topic_id for topic_id in self._moves if topic_id not in new.topics_by_id]:
             del self._moves[topic_id]
