@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kshare_runtime.store_files import ZEROS_BYTES
+from kshare_runtime.store_files import BLOCK_BYTES, ZEROS_BYTES
 
 RESERVED_BYTES = 4 * 1024 * 1024
 """Bytes reserved at a time."""
@@ -24,6 +24,10 @@ LARGE_WRITE_BYTES = 64 * 1024
 
 _RECORD_BYTES = 32
 """An upper bound of RocksDB's overhead for a small batch: heads of fragments, and the rest of a block."""
+_FRAGMENT_HEAD_BYTES = 7
+_LEAST_LEFT_BYTES = 4 * ZEROS_BYTES
+"""Of zeros behind a write. More than needed: a new length may not be durable yet when a power cut tears the write that
+needed it."""
 
 
 class ReservedLog:
@@ -46,8 +50,8 @@ class ReservedLog:
             self._turn_to(max(logs, default=-1))
         if self._descriptor is None:
             return
-        self._written_bytes += size_bytes + _RECORD_BYTES
-        lacks_zeros = self._written_bytes + ZEROS_BYTES > self._length
+        self._written_bytes += size_bytes + _RECORD_BYTES + size_bytes // BLOCK_BYTES * _FRAGMENT_HEAD_BYTES
+        lacks_zeros = self._written_bytes + _LEAST_LEFT_BYTES > self._length
         if lacks_zeros and (self._is_reserved or size_bytes < LARGE_WRITE_BYTES):
             self._reserve(self._descriptor)
 

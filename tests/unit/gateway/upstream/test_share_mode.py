@@ -391,6 +391,7 @@ def test_before_a_client_has_authenticated_frames_are_short_and_only_the_cluster
         ([(0, b"r=nonce,s=salt,i=4096")], False),
         ([(0, b"r=nonce,s=salt,i=4096"), (0, b"v=signature")], True),
         ([(ErrorCode.SASL_AUTHENTICATION_FAILED, b"")], False),
+        ([(0, b'{"status":"invalid_token"}')], False),
     ],
 )
 def test_the_first_request_after_the_authentication_may_be_long(

@@ -17,7 +17,7 @@ from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.stray_topics import CONFIG, StrayTopics
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogStart, CatalogView
-from kshare_runtime.checksummed_rows import ChecksummedRows
+from kshare_runtime.checksummed_rows import ChecksummedRows, CorruptRow
 from kshare_runtime.memory_store import MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from support.leader.log.leader_logs import BROKER, NODE_ID, TOPIC, StillClock, topic, view_of
@@ -243,7 +243,12 @@ def test_damaged_rows_do_not_hide_what_the_keys_of_others_tell() -> None:
     assert UnfinishedDeadLetters(store, rows=below).share_partitions() == letters
     logs = PartitionLogs(store=store, clock=StillClock(), node_id=1, configs=BROKER, rows=below)
     assert logs.highest_leader_epoch() == 7
-    assert PartitionRows(store, rows=below, report=reports.append).marked() == reassigned[1:]
+    rows = PartitionRows(store, rows=below, report=reports.append)
+    assert rows.marked() == reassigned[1:] and rows.mark(reassigned[1]) == 5
+    rows.discard_unfinished_copy(reassigned[0], given_up_epoch=0)
+    for refused in (rows.mark, lambda key: rows.discard_unfinished_copy(key, given_up_epoch=6)):
+        with pytest.raises(CorruptRow):
+            refused(reassigned[0])
     assert len(reports) == 1 and "wrong checksum" in reports[0]
 
 

@@ -32,8 +32,8 @@ from kshare_wire.messages import Buffer, MalformedRequest, Request, Response, de
 AUTHENTICATION = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 SEND_BUFFER_BYTES = 102_400
 """Of a client's socket, as socket.send.buffer.bytes of Kafka's brokers; Linux would let it grow to 4 MiB."""
-SCRAM_FIRST = b"r="
-"""How the server's first message begins (RFC 5802); its last one begins with "v="."""
+SCRAM_LAST = b"v="
+"""How the server's last message begins (RFC 5802)."""
 REPETITIONS = 3
 """Limit of the runs of a handler that needs permissions which its request does not name."""
 
@@ -52,7 +52,7 @@ class RelayingConnection(ClientConnection):
         super().__init__(connection_id, environment, listener)
         self._front = front
         self._has_authenticated = False
-        """Whether the cluster has accepted the client's first authentication."""
+        """Whether the cluster has accepted the client's first authentication, or a later request of the client came."""
         if front.has_sasl:
             limit = min(front.maximum_message_bytes, environment.maximum_frame_length)
             self._frames.set_limits(limit, "sasl.server.max.receive.size")
@@ -190,9 +190,13 @@ class RelayingConnection(ClientConnection):
 
 
 def _accepts(version: int, frame: Buffer) -> bool:
-    """Whether a response to SaslAuthenticate ends the authentication: no error, and not SCRAM's first answer."""
+    """Whether a response to SaslAuthenticate ends the authentication as Kafka's mechanisms do.
+
+    Their other messages without an error are challenges. OAUTHBEARER tells what is wrong with a token in one.
+    """
     try:
         response = decode_response(SaslAuthenticateResponse, version, memoryview(frame)[LENGTH_SIZE:])
     except MalformedRequest:
         return False
-    return response.error_code == ErrorCode.NONE and not bytes(response.auth_bytes).startswith(SCRAM_FIRST)
+    message = bytes(response.auth_bytes)
+    return response.error_code == ErrorCode.NONE and (not message or message.startswith(SCRAM_LAST))

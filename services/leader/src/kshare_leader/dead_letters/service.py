@@ -339,6 +339,8 @@ class DeadLetters:
         if records is not None and records.failure is not None and work.failed_reads + 1 < READ_ATTEMPTS:
             work.failed_reads += 1
             raise CannotStore(f"the records cannot be read: {records.failure}")
+        if records is None or records.failure is None:
+            work.failed_reads = 0
         if letters.too_large:
             reason = f"max.message.bytes {destination.max_message_bytes} of the dead-letter topic is too small"
             self._give_up(served, letters.too_large, reason)

@@ -32,6 +32,8 @@ from kshare_runtime.ports import Clock
 
 KEY_BYTES = 192
 """Memory for one key while a log is compacted; a run holds log.cleaner.dedupe.buffer.size / KEY_BYTES keys."""
+PUT_OFF_MS = 5 * 60_000
+"""For how long a log whose compaction failed is compacted only where no other one is due."""
 LOGS_PER_TURN = 50
 """Logs whose retention is checked before the task yields to the event loop."""
 
@@ -50,8 +52,8 @@ class LogHousekeeping:
         self._configs = configs
         self._cleaner_enabled = configs.boolean("log.cleaner.enable")
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
-        self._put_off: set[TopicPartition] = set()
-        """Due logs whose last run failed; they wait until no other one is due."""
+        self._put_off: dict[TopicPartition, int] = {}
+        """Until when due logs whose last run failed let the other ones pass, in the clock's milliseconds."""
 
     async def run(self) -> None:
         """Runs both tasks until it is cancelled."""
@@ -92,9 +94,8 @@ class LogHousekeeping:
                 due.append((plan.dirty_ratio, log))
         if not due:
             return False
+        self._put_off = {key: until_ms for key, until_ms in self._put_off.items() if until_ms > now_ms}
         first = [pair for pair in due if pair[1].topic_partition not in self._put_off]
-        if not first:
-            self._put_off.clear()
         _, log = max(first or due, key=lambda pair: pair[0])
         try:
             return await self._compact(log, now_ms)
@@ -102,7 +103,7 @@ class LogHousekeeping:
             self._uncleanable[log.topic_partition] = log
             self._report(f"partition {log.name} will no longer be compacted: {error}")
         except StorageFailure as failure:
-            self._put_off.add(log.topic_partition)
+            self._put_off[log.topic_partition] = now_ms + PUT_OFF_MS
             self._report(f"partition {log.name} could not be compacted: {failure}")
         return False
 

@@ -635,6 +635,7 @@ class PartitionLogs:
 
     def highest_leader_epoch(self) -> int:
         """The highest leader epoch of any stored batch; 0 where nothing is stored. StorageFailure."""
+        self._store.finish_writes()  # a batch may be on its way into a file
         return max([keys.number_of(key) for key, _ in self._rows.scan(keys.LEADER_EPOCHS, b"")], default=0)
 
     # removing

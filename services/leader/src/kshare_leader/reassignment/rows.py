@@ -86,11 +86,14 @@ class PartitionRows:
         self._seen_ids = seen_ids or SeenProducerIds(store)
         self._strays = strays or StrayTopics(store)
         self._marks: dict[TopicPartition, int] = {}
+        self._damaged: dict[TopicPartition, CorruptRow] = {}
+        """Partitions with marks that cannot be read: whether their rows are a whole log is not known."""
         for key, _ in (rows or store).scan(keys.META, MARK, END_OF_MARKS):
             try:
                 value = store.get(keys.META, key)
-            except CorruptRow as damage:  # as without a mark, nothing of the partition is removed
-                report(f"rows of a partition that was reassigned may stay on this disk: {damage}")
+            except CorruptRow as damage:
+                self._damaged[_marked(key)] = damage
+                report(f"a partition that was reassigned is not removed, copied or taken over here: {damage}")
                 continue
             if value is not None:
                 self._marks[_marked(key)] = int.from_bytes(value, "big")
@@ -102,6 +105,7 @@ class PartitionRows:
 
     def mark(self, key: TopicPartition) -> int | None:
         """The epoch of the newest reassignment of the partition that this node took part in."""
+        self._check(key)
         return self._marks.get(key)
 
     def set_mark(self, key: TopicPartition, move_epoch: int | None) -> None:
@@ -114,6 +118,10 @@ class PartitionRows:
             del self._marks[key]
         else:
             self._marks[key] = move_epoch
+
+    def _check(self, key: TopicPartition) -> None:
+        if key in self._damaged:
+            raise self._damaged[key]
 
     def may_be_removed(self, key: TopicPartition) -> bool:
         """Whether the rows of a partition that the catalog does not know are those of a deleted topic."""
@@ -178,6 +186,8 @@ class PartitionRows:
 
         Called before this node opens the partition. Rows without an older mark stay.
         """
+        if given_up_epoch > 0:
+            self._check(key)
         mark = self._marks.get(key)
         if mark is not None and mark < given_up_epoch:
             self.remove(key)
