@@ -17,7 +17,7 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.ports import StoredBatch
 from kshare_leader.upstream.log_fetcher import FetchLimits
 from kshare_leader.upstream.upstream_log import UpstreamLog
-from kshare_leader.upstream.upstream_logs import UpstreamLogs
+from kshare_leader.upstream.upstream_logs import ENDS_INTERVAL_S, UpstreamLogs
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_upstream.partition_log import OutcomeUnknown, PartitionLog
@@ -181,6 +181,50 @@ def test_a_log_does_not_wait_for_lost_records_that_were_not_read_yet(reads: bool
             brokers.upstream.elect_uncleanly(AT, 12)
             await (reader.read_for(10) if reads else asyncio.sleep(10))
             assert reader.replaced == 1 and reader.log is not None and reader.log.high_watermark == 12
+            await reader.logs.close()
+
+    VirtualLoop(time_limit=600.0).run(main())
+
+
+@pytest.mark.parametrize("how", ["read", "refresh", "listen"])
+def test_an_election_that_nobody_read_over_is_no_truncation(how: str) -> None:
+    """The end is known far beyond what was read: epochs in between are learned before anything is compared."""
+
+    async def append(client: Upstream, count: int) -> None:
+        for number in range(count):
+            writer = BatchWriter(1 << 20)
+            assert writer.append(0, None, b"%d" % number, ())
+            await PartitionLog(client, AT).append(writer.build())
+
+    async def main() -> None:
+        async with simulated_cluster(1) as (client, brokers):
+            assert await create_topic(client, AT.topic, partitions=1, replicas=3, configs={"min.insync.replicas": "1"})
+            await asyncio.sleep(5)
+            await append(client, 30)
+            reader = Reader(client, (await client.describe([AT.topic])).topics[AT.topic].topic_id, random.Random(1))
+            await asyncio.sleep(5)
+            log, partition = reader.log, brokers.upstream.partition(AT)
+            assert log is not None and partition is not None and log.high_watermark == 30
+            partition.lose_leader()
+            await asyncio.sleep(1)
+            partition.elect(partition.in_sync[0], is_orderly=True)
+            await append(client, 30)
+            await asyncio.sleep(2 * ENDS_INTERVAL_S)
+            assert log.high_watermark == 60
+            if how == "refresh":
+                await log.refresh()
+            elif how == "listen":
+                log.add_listener(lambda: None)
+            else:
+                assert log.read(60, 1) == []
+            await asyncio.sleep(2)
+            await append(client, 1)
+            await asyncio.sleep(2)
+            if how != "refresh":
+                assert [batch.base_offset for batch in log.read(60, 1_000)] == [60]
+            assert [entry.start_offset for entry in log.leader_epochs] == [0, 30]
+            assert await log.diverging_offset(log.leader_epochs, 60) is None
+            assert reader.replaced == 0
             await reader.logs.close()
 
     VirtualLoop(time_limit=600.0).run(main())

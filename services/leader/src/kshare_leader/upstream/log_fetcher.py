@@ -10,7 +10,11 @@ that becomes quiet while that one waits stays in another, which ends shortly bef
 
 A fetch names the leader epoch of the record before its offset, so a broker whose log has another record there says so
 (KIP-595) before any of its records is taken. That, an offset out of range, an unknown topic and an end that lies below
-what is known lead to an examination of the log (`examine`), during which it is not fetched.
+what is known lead to an examination of the log (`examine`), during which it is not fetched. Where that epoch is not
+known, an examination learns it.
+
+A broker that is no longer the leader may answer all the same (since Kafka 2.4), with what it has got from the leader.
+So leaders are looked up again after each examination, and every LEADER_AGE_MS.
 
 The choice of what to fetch looks only at logs of which something has changed since: `_wanting`. A log that has to wait
 for a Fetch under way, an examination, a leader or a back-off comes back into it when that has ended.
@@ -51,6 +55,8 @@ them would come in between, at the broker and here.
 """
 PREFERRED_MS = 300_000
 """How long a replica is preferred (metadata.max.age.ms of Kafka's consumer)."""
+LEADER_AGE_MS = 300_000
+"""How long a leader is fetched from without another look-up (likewise)."""
 NO_REPLICA = -1
 TAILS = 4
 """How many Fetches may wait at one broker for the next records of one isolation level."""
@@ -161,8 +167,11 @@ class LogFetcher:
         """The logs with something to fetch for which no lane of this kind is free."""
         self._backing_off: dict[UpstreamLog, _BackOff] = {}
         self._examinations: dict[UpstreamLog, asyncio.Task[None]] = {}
+        self._suspects: set[UpstreamLog] = set()
+        """The logs that are examined for more than their epochs."""
         self._preferred: dict[UpstreamPartitionName, tuple[int, float]] = {}
-        self._leaders: dict[UpstreamPartitionName, int] = {}
+        self._leaders: dict[UpstreamPartitionName, tuple[int, float]] = {}
+        """The leaders, and until when they are not looked up again."""
         self._lookups: dict[UpstreamLog, asyncio.Task[None]] = {}
         self._ahead: set[UpstreamLog] = set()
         """The logs that will be looked at after AHEAD_PAUSE_MS."""
@@ -268,6 +277,9 @@ class LogFetcher:
             position = log.next_fetch(read_committed=read_committed)
             if position is None:
                 continue
+            if log.lacks_epochs(position):
+                self._begin_examination(log)
+                return
             node_id = self._source_of(log.at)
             if node_id is None:
                 self._look_up(log)
@@ -334,7 +346,13 @@ class LogFetcher:
             if asyncio.get_running_loop().time() < preferred[1]:
                 return preferred[0]
             del self._preferred[at]
-        return self._leaders.get(at)
+        leader = self._leaders.get(at)
+        if leader is None:
+            return None
+        if asyncio.get_running_loop().time() >= leader[1]:
+            self._forget_leader(at)
+            return None
+        return leader[0]
 
     def _look_up(self, log: UpstreamLog) -> None:
         """Looks up a log's leader; the others are fetched meanwhile."""
@@ -345,7 +363,8 @@ class LogFetcher:
 
     async def _find_leader(self, log: UpstreamLog) -> None:
         try:
-            self._leaders[log.at] = await self._upstream.leader_of(log.at)
+            node_id = await self._upstream.leader_of(log.at)
+            self._leaders[log.at] = node_id, asyncio.get_running_loop().time() + LEADER_AGE_MS / 1000
         except UNREACHABLE as error:
             self._failed(log, str(error))
         except Exception as bug:
@@ -474,13 +493,13 @@ class LogFetcher:
         if code == ErrorCode.NONE:
             diverging = partition.diverging_epoch
             if diverging is not None and diverging.end_offset >= 0:
-                self._begin_examination(log)
+                self._suspect(log)
                 return
             if partition.preferred_read_replica != NO_REPLICA:
                 until_s = asyncio.get_running_loop().time() + PREFERRED_MS / 1000
                 self._preferred[log.at] = partition.preferred_read_replica, until_s
             elif log.at not in self._preferred and _has_receded(position, partition):
-                self._begin_examination(log)
+                self._suspect(log)
                 return
             for offset, problem in unreadable.items():
                 text = "is archived for share groups, because no consumer can read it"
@@ -492,7 +511,7 @@ class LogFetcher:
         if code in LEADER_CHANGED:
             self._forget_leader(log.at)
         if code in _SUSPICIOUS and not is_from_replica:
-            self._begin_examination(log)
+            self._suspect(log)
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:
             self._failed(log, str(Refused(code, f"Fetch of partition {log.at}")))
         self._preferred.pop(log.at, None)  # a replica may be behind its leader
@@ -500,7 +519,12 @@ class LogFetcher:
     def suspect(self, log: UpstreamLog) -> None:
         """Has a log examined, because another request than a Fetch showed fewer records than are known."""
         if self._logs.get(log.at) is log:
-            self._begin_examination(log)
+            self._suspect(log)
+
+    def _suspect(self, log: UpstreamLog) -> None:
+        self._suspects.add(log)
+        self._forget_leader(log.at)
+        self._begin_examination(log)
 
     def _begin_examination(self, log: UpstreamLog) -> None:
         if log not in self._examinations:
@@ -510,6 +534,7 @@ class LogFetcher:
 
     def _examined(self, log: UpstreamLog) -> None:
         task = self._examinations.pop(log)
+        self._suspects.discard(log)
         if not task.cancelled() and (bug := task.exception()) is not None:
             report_contained_bug(f"the examination of partition {log.at} failed unexpectedly", bug)
             self._failed(log, repr(bug))
@@ -518,10 +543,14 @@ class LogFetcher:
     def examination_ended(self, log: UpstreamLog, problem: str = "") -> None:
         """The log stays as it is; it is fetched again after a back-off, lest the broker says the same at once.
 
-        With a `problem` nothing was found out; the next fetch shows the cause again.
+        With a `problem` nothing was found out; the next fetch shows the cause again. Without a back-off where nothing
+        but epochs was to be learned, and they were.
         """
         if problem:
             self._failed(log, problem)
+            return
+        positions = [log.next_fetch(read_committed=each) for each in (False, True)]
+        if log not in self._suspects and not any(each is not None and log.lacks_epochs(each) for each in positions):
             return
         self._preferred.pop(log.at, None)
         self._look_later(log, self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)

@@ -7,6 +7,10 @@ broker tells of aborted transactions only with the former's fetches.
 **Truncation.** An unclean election can leave a log with other records at offsets that were read here. Only the brokers'
 leader epochs prove it (`find_truncation`): the high watermark may lag after an election (KIP-207), and a follower that
 is read from may be behind. A log object never changes its records; `UpstreamLogs` replaces one that was truncated.
+
+**Leader epochs** are known of all records below `epochs_known_to`: they were asked for, or read without a gap since.
+The log's end may be known far beyond. There they are asked for before anything is read (`lacks_epochs`): an epoch that
+ends before the record that is read would look like a truncation.
 """
 
 from __future__ import annotations
@@ -116,10 +120,12 @@ class UpstreamLog:
         on_demand: Callable[[UpstreamLog, bool], None],
         budget: WindowBudget,
         leader_epoch: int = UNKNOWN_LEADER_EPOCH,
+        on_truncated: Callable[[UpstreamLog], None] = lambda log: None,
     ) -> None:
         """`on_demand` is called when something is to be fetched that no fetch under way brings.
 
-        Its second argument tells whether a reader waits for it; else it lies ahead of all readers.
+        Its second argument tells whether a reader waits for it; else it lies ahead of all readers. `on_truncated` is
+        called when the log turns out to have other records than before, outside of `find_truncation`.
         """
         self.topic_partition = topic_partition
         self.leader_epoch = leader_epoch
@@ -134,10 +140,13 @@ class UpstreamLog:
         """All batches are readable until one was found that is not."""
         self.is_closed = False
         self.leader_epochs: list[EpochEntry] = []
+        self.epochs_known_to = 0
+        """The offset below which `leader_epochs` has the epochs of all records."""
         self._encoded_leader_epochs: bytes | None = None
         self._log = log
         self._now_ms = now_ms
         self._on_demand = on_demand
+        self._on_truncated = on_truncated
         self._limit_bytes = window_limit_bytes
         self._budget = budget
         self._views = {False: _View(window_limit_bytes, budget), True: _View(window_limit_bytes, budget)}
@@ -197,10 +206,17 @@ class UpstreamLog:
     async def refresh(self) -> None:
         await self._wait_until_open()
         try:
-            await self._learn_ends()
-        except UNREACHABLE as error:
+            end = await self._learn_ends()
+            if end <= self.epochs_known_to:
+                return
+            truncated_at = await self.find_truncation()
+        except (*UNREACHABLE, TopicReplaced) as error:
             text = f"where partition {self.at} of the existing cluster ends is not known: {error}"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text) from error
+        if truncated_at is not None:
+            self._on_truncated(self)
+            text = f"partition {self.at} of the existing cluster has lost records from offset {truncated_at} on"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
     def note_offsets(self, *, start: int | None, end: int | None) -> None:
         """Takes where the log begins and ends from an answer for many partitions."""
@@ -236,12 +252,17 @@ class UpstreamLog:
         self.topic_id = found
 
     async def _learn(self) -> None:
-        epochs, _ = await asyncio.gather(self._log.leader_epochs(), self._learn_ends())
+        end = await self._learn_ends()
+        epochs = await self._log.leader_epochs()  # only then, so that no epoch below the end is missing
         self.leader_epochs = [EpochEntry(*entry) for entry in epochs][-LEADER_EPOCHS_LIMIT:]
+        self.epochs_known_to = end
         self._encoded_leader_epochs = None
 
-    async def _learn_ends(self) -> None:
-        """A broker answers the log's end only when its high watermark has reached the records of earlier leaders."""
+    async def _learn_ends(self) -> int:
+        """Returns the end of the log, also where a later one was known.
+
+        A broker answers it only when its high watermark has reached the records of earlier leaders.
+        """
         start, stable, end = await asyncio.gather(
             self._log.offset_at(EARLIEST_TIMESTAMP),
             self._log.offset_at(LATEST_TIMESTAMP, read_committed=True),
@@ -250,6 +271,7 @@ class UpstreamLog:
         self._start_at(start)
         self.high_watermark = max(self.high_watermark, end)
         self.last_stable_offset = max(self.last_stable_offset, stable)
+        return end
 
     def _start_at(self, log_start_offset: int) -> None:
         if log_start_offset > self.log_start_offset:
@@ -263,7 +285,8 @@ class UpstreamLog:
         await self._wait_until_open()
         newest = self.leader_epochs[-1].leader_epoch if self.leader_epochs else UNKNOWN_LEADER_EPOCH
         is_of_newest_epoch = bool(known) and known[-1].leader_epoch == newest
-        if end_offset <= self.log_start_offset or (is_of_newest_epoch and end_offset <= self.high_watermark):
+        known_to = min(self.epochs_known_to, self.high_watermark)
+        if end_offset <= self.log_start_offset or (is_of_newest_epoch and end_offset <= known_to):
             return None
         try:
             return await self._diverging_offset(known, end_offset)
@@ -277,9 +300,11 @@ class UpstreamLog:
         In the latter case the log's start, end and leader epochs are learned anew.
         """
         await self._check_topic()
-        offset = await self._diverging_offset(self.leader_epochs, self.high_watermark)
+        offset = await self._diverging_offset(self.leader_epochs, min(self.epochs_known_to, self.high_watermark))
         if offset is None:
             await self._learn()
+            if self.epochs_known_to < self.high_watermark:  # is all there that was known to be, though it was not read?
+                offset = await self._diverging_offset(self.leader_epochs, self.high_watermark)
         return offset
 
     async def _diverging_offset(self, known: Sequence[EpochEntry], end_offset: int) -> int | None:
@@ -363,6 +388,10 @@ class UpstreamLog:
 
     # Fetching
 
+    def lacks_epochs(self, position: FetchPosition) -> bool:
+        """Whether the epochs of the records before a position are to be asked for first (`find_truncation`)."""
+        return position.offset > self.epochs_known_to
+
     def next_fetch(self, *, read_committed: bool) -> FetchPosition | None:
         """What to fetch next for an isolation level; None without readers, or when enough is buffered."""
         view = self._views[read_committed]
@@ -396,7 +425,9 @@ class UpstreamLog:
             self.validated_from = max(self.validated_from, end_offset)
         if piece is not None:
             view = self._views[read_committed]
-            self._note_leader_epochs(piece)
+            if fetched.fetch_offset <= self.epochs_known_to:
+                self._note_leader_epochs(piece)
+                self.epochs_known_to = max(self.epochs_known_to, piece.end_offset)
             view.window.add(piece)
             view.arrived_bytes += sum(batch.length for batch in piece.batches)
         if piece is not None or before != (self.high_watermark, self.last_stable_offset):

@@ -158,6 +158,7 @@ class UpstreamLogs:
             on_demand=self._fetcher.demand,
             budget=self._budget,
             leader_epoch=leader_epoch,
+            on_truncated=self._fetcher.suspect,
         )
         topic = self._view.topics_by_id.get(key.topic_id)
         if topic is not None:
