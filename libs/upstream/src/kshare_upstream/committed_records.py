@@ -49,6 +49,8 @@ async def read_committed_records(log: PartitionLog, is_wanted: Callable[[OpenedR
             else:
                 committed += found
         if following <= offset:
+            if records.high_watermark < end:  # a new leader's is behind for a while (KIP-207)
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE, "Fetch")
             return committed  # compaction has left nothing up to the end
         offset = following
     return committed
