@@ -162,6 +162,35 @@ def test_requests_behind_one_that_waits_do_not_overtake_it() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(("count", "waits"), [(400, False), (1_200, True)])
+def test_a_request_does_not_come_between_the_parts_of_a_long_one(count: int, waits: bool) -> None:
+    """Else an older offset of the long one would be committed after the newer one."""
+
+    def commit(client: GatewayClient, partitions: range, offset: int) -> asyncio.Future[Any]:
+        wanted = [{"partition_index": partition, "committed_offset": offset} for partition in partitions]
+        return client.send(ApiKey.OFFSET_COMMIT, 8, group_id="group", topics=[{"name": "orders", "partitions": wanted}])
+
+    async def scenario(harness: GatewayHarness) -> None:
+        release, calls = asyncio.Event(), []
+
+        async def answer(request: Any, payload: memoryview) -> Any:
+            calls.append({each.committed_offset for each in request.offsets})
+            if calls[-1] == {100}:
+                await release.wait()
+            return committed(request)
+
+        harness.catalog.answers["OffsetCommit"] = answer
+        client = harness.client()
+        answers = [commit(client, range(count), 100), commit(client, range(count - 1, count), 200)]
+        await harness.settle()
+        assert ({200} in calls) is not waits
+        release.set()
+        await asyncio.wait_for(asyncio.gather(*answers), 5)
+        assert calls[-1] == {200} or not waits
+
+    run(scenario)
+
+
 def test_no_request_waits_for_one_that_waits_for_records() -> None:
     waited_for = frozenset[ApiKey]().union(*WAITS_FOR.values())
     assert not waited_for & {ApiKey.FETCH, ApiKey.SHARE_FETCH}

@@ -34,6 +34,8 @@ class ProducerLog:
         """Epoch and sequence of each batch, in order."""
         self.came: list[int] = []
         self.is_away = False
+        self.refuses_with = 0
+        """The error code of all batches, unless it is 0."""
         self.loses_answers_to: list[int] = []
         """Sequences that are stored without an answer, once each."""
         self.gates: dict[int, asyncio.Event] = {}
@@ -46,7 +48,7 @@ class ProducerLog:
         self.came.append(sequence)
         if self.is_away:
             raise RuntimeError("the leader goes away")
-        code = self._store(header.producer_epoch, sequence)
+        code = self.refuses_with or self._store(header.producer_epoch, sequence)
         if sequence in self.gates:
             await self.gates[sequence].wait()
         if sequence in self.loses_answers_to:
@@ -204,6 +206,51 @@ def test_it_is_the_same_where_the_topic_was_not_known_yet() -> None:
         await harness.settle()
         assert await code_of(send(1)) == NOT_LEADER and log.came == []
         assert await codes_of(send(0), send(1)) == [0, 0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_known_here", [False, True])
+def test_nothing_overtakes_a_refused_batch_whose_request_has_another_topic_to_wait_for(is_known_here: bool) -> None:
+    """The topic is new to this gateway, or to its leader; the other topic's leader takes its time."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        log, slow, client = ProducerLog(harness), asyncio.Event(), harness.client()
+
+        async def answer_late(request: Any, payload: memoryview) -> Any:
+            await slow.wait()
+            answer = leader_pb2.ProduceResponse()
+            for entry in request.partitions:
+                answer.partitions.add(topic_id=entry.topic_id, partition=entry.partition)
+            return answer
+
+        harness.leaders[2].answers["Produce"] = answer_late
+        if is_known_here:
+            harness.catalog.topics["new"] = topic("new", b"n" * 16, [1])
+            harness.catalog.change()
+            await harness.settle()
+        log.refuses_with = ErrorCode.UNKNOWN_TOPIC_ID
+        new = {"name": "new", "partition_data": [{"index": 0, "records": batch(0)}]}
+        other = {"name": "mixed", "partition_data": [{"index": 1, "records": batch(0)}]}
+        first = client.send(ApiKey.PRODUCE, 9, acks=-1, timeout=1000, topic_data=[new, other])
+        await harness.settle()
+        if not is_known_here:
+            harness.catalog.topics["new"] = topic("new", b"n" * 16, [1])
+            harness.catalog.change()
+            await harness.settle()
+        log.refuses_with = 0
+        second = produce(client, batch(1), version=9, name="new")
+        await harness.settle()
+        assert log.stored == []
+        slow.set()
+        codes = [each.partition_responses[0].error_code for each in (await first).responses]
+        if is_known_here:  # the gateway tries again
+            assert codes == [0, 0] and await code_of(second) == 0
+        else:
+            assert codes == [UNKNOWN_TOPIC, 0] and await code_of(second) == NOT_LEADER
+            again = [produce(client, batch(sequence), version=9, name="new") for sequence in (0, 1)]
+            assert await codes_of(*again) == [0, 0]
+        assert log.stored == [(0, 0), (0, 1)]
 
     run(scenario)
 

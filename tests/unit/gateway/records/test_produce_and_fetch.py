@@ -111,6 +111,25 @@ def test_produce_without_acknowledgement_closes_for_a_denied_topic_too() -> None
     run(scenario, texts)
 
 
+def test_a_long_produce_is_not_overtaken_while_its_client_is_authorized() -> None:
+    texts = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.leaders[1].answers["Produce"] = produced
+        client = harness.client()
+        others = [(f"missing {number}", unknown_id(), [(0, BATCH)]) for number in range(1_200)]
+        long = topic_data(9, *others, ("orders", TOPIC_ID, [(0, BATCH[:100])]))
+        short = topic_data(9, ("orders", TOPIC_ID, [(0, BATCH[:90])]))
+        sent = [client.send(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data) for data in (long, short)]
+        await asyncio.wait_for(asyncio.gather(*sent), 5)
+        assert [len(payload) for _, _, payload in harness.leaders[1].calls] == [100, 90]
+
+    run(scenario, texts)
+
+
 def test_produce_with_other_acks_is_refused() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         data = topic_data(9, ("orders", TOPIC_ID, [(0, BATCH)]))

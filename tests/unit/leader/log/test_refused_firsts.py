@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import partition_logs
 from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_MS
 from kshare_runtime.memory_store import MemoryDisk
-from support.leader.log.leader_logs import KEY, open_logs
+from support.leader.log.leader_logs import KEY, open_logs, topic, view_of
 from support.simulation.loop import VirtualLoop
 from support.wire.record_building import build_batch
 
@@ -80,6 +81,38 @@ def test_a_batch_that_waited_for_the_disk_in_vain_comes_first(monkeypatch: pytes
     async def test() -> None:
         leader = Leader()
         monkeypatch.setattr(partition_logs, "QUEUED_APPENDS_LIMIT", 0)
+        assert await leader.code(batch(0)) == ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.undo()
+        assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [await leader.code(batch(sequence)) for sequence in (0, 1)] == [0, 0]
+
+    run(test())
+
+
+def test_a_batch_for_a_topic_that_the_leader_does_not_know_yet_comes_first() -> None:
+    """A gateway shows a new topic to clients before each leader has seen it."""
+
+    async def test() -> None:
+        leader = Leader()
+        new = b"a-new-topic-0001"
+        key = TopicPartition(new, 0)
+        with pytest.raises(KafkaError) as refused:
+            await leader.logs.append(key, batch(0))
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
+        leader.logs.on_view(view_of(topic()), view_of(topic(), topic(new)))
+        with pytest.raises(KafkaError) as early:
+            await leader.logs.append(key, batch(1))
+        assert early.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [(await leader.logs.append(key, batch(sequence))).base_offset for sequence in (0, 1)] == [0, 1]
+
+    run(test())
+
+
+def test_a_batch_for_whose_validation_there_is_no_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        leader = Leader()
+        monkeypatch.setattr(leader.logs._validation, "submit", lambda key, batch, done: done(full))
+        full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "more than 64 MiB of batches are waiting to be validated")
         assert await leader.code(batch(0)) == ErrorCode.KAFKA_STORAGE_ERROR
         monkeypatch.undo()
         assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -197,6 +197,20 @@ def test_a_partition_that_the_answer_leaves_out_is_not_confirmed() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_batch_that_was_refused_before_its_verification_comes_first(adds: bool) -> None:
+    async def test() -> None:
+        it = Setting()
+        key = TopicPartition(b"a-new-topic-0001", 0)
+        assert await it.outcome(it.send(transactional_batch(1, 0), key=key, adds=adds)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+        it.logs.on_view(view_of(topic()), view_of(topic(), topic(key.topic_id)))
+        assert await it.outcome(it.send(transactional_batch(1, 1), key=key, adds=adds)) == [OUT_OF_ORDER]
+        sent = [it.send(transactional_batch(1, sequence), key=key, adds=adds) for sequence in (0, 1)]
+        assert await it.outcome(*sent) == [0, 1]
+
+    run(test())
+
+
 def test_version_2_waits_for_the_transaction_before() -> None:
     async def test() -> None:
         it = Setting()

@@ -23,7 +23,13 @@ from kshare_core.configs.dynamic import (
     check_dynamic_configs,
     check_own_configs_are_not_altered,
 )
-from kshare_core.configs.group import GROUP_CONFIGS, check_group_config, check_group_configs, effective_group_config
+from kshare_core.configs.group import (
+    GROUP_CONFIGS,
+    check_group_config,
+    check_group_configs,
+    effective_group_config,
+    known_group_texts,
+)
 from kshare_core.configs.kshare_own import DEFAULT_QUEUED_BYTES, KSHARE_CONFIGS
 from kshare_core.configs.listener_names import listener_config_name
 from kshare_core.configs.process import PROCESS_CONFIGS, process_configs
@@ -54,6 +60,7 @@ __all__ = [
     "effective_group_config",
     "effective_topic_config",
     "find_config",
+    "known_group_texts",
     "listener_config_name",
     "process_configs",
 ]

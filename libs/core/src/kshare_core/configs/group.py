@@ -69,6 +69,23 @@ def effective_group_config(broker: Configs, texts: Mapping[str, str]) -> Configs
     return Configs(GROUP_CONFIGS, bounded, inherited=inherited)
 
 
+def known_group_texts(broker: Configs, texts: Mapping[str, str]) -> tuple[dict[str, str], list[InvalidConfig]]:
+    """Those of a group's stored texts that this version takes, and what is wrong with the others.
+
+    The coordinator refuses such texts, so that one of another version has stored them.
+    """
+    known: dict[str, str] = {}
+    problems: list[InvalidConfig] = []
+    for name, text in texts.items():
+        try:
+            _into_bounds(broker, name, text)
+        except InvalidConfig as problem:
+            problems.append(problem)
+        else:
+            known[name] = text
+    return known, problems
+
+
 def _into_bounds(broker: Configs, name: str, text: str) -> str:
     value = find_config(GROUP_CONFIGS, name).parse_stored(text)
     least, most = _bounds(name)

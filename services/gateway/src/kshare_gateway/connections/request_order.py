@@ -3,7 +3,8 @@
 Kafka carries out one request of a connection at a time. The gateway runs them concurrently, so a client that pipelines
 must not see the difference. A request that reads state waits for the earlier requests that change it. A request that
 changes state waits for those that change it through another API: their calls might overtake each other. Calls of one
-API begin in their order, and their leader or coordinator decides in that order.
+API begin in their order, and their leader or coordinator decides in that order. Behind a long request that is carried
+out in parts (`request_parts`) the next one of its API waits: it would come between two of them.
 
 No request waits for a Fetch or ShareFetch, which may be under way for as long as there are no records. Metadata,
 DescribeConfigs, DescribeAcls and their like wait for nothing: a broker of Kafka, too, learns of changes after they were
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kshare_core.work_slices import SLICE_ELEMENTS
+from kshare_gateway.connections.request_parts import is_splittable
 from kshare_gateway.connections.slot import Slot
 from kshare_wire.generated.api_keys import ApiKey
 
@@ -82,5 +85,18 @@ WAITS_FOR: dict[int, frozenset[ApiKey]] = {api_key: earlier for row, earlier in 
 
 def must_wait(api_key: int, slots: Iterable[Slot]) -> bool:
     """Whether a request waits for one of the requests of its connection that began before it."""
-    earlier = WAITS_FOR.get(api_key)
-    return earlier is not None and any([slot.api_key in earlier and not slot.is_done for slot in slots])
+    earlier = WAITS_FOR.get(api_key, _NOTHING)
+    return any(
+        [
+            not slot.is_done
+            and (slot.api_key in earlier or (slot.elements > SLICE_ELEMENTS and _is_of_same_parts(slot, api_key)))
+            for slot in slots
+        ]
+    )
+
+
+def _is_of_same_parts(slot: Slot, api_key: int) -> bool:
+    return slot.api_key == api_key and is_splittable(api_key)
+
+
+_NOTHING: frozenset[ApiKey] = frozenset()

@@ -13,6 +13,7 @@ from kshare_gateway.connections.request_parts import JoinedResponse, outer_field
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import ElementNeed, check_whole, denied
 from kshare_gateway.served_apis import ServedApi
+from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.messages import Request, Response
 
 Answer = Callable[[RequestContext, Any], Awaitable[Response | None]]
@@ -27,7 +28,9 @@ async def answer_authorized(
         return await answer(context, request)
     field = outer_field(served.elements, request)
     elements = getattr(request, field) if field else ()
-    refused = await _denied_elements(context, served.access.each, elements)
+    # Produce requests are sent on in their order, and one that was received is carried out: it yields to no other.
+    in_slices = served.api_key != ApiKey.PRODUCE
+    refused = await _denied_elements(context, served.access.each, elements, in_slices=in_slices)
     if not refused:
         return await answer(context, request)
     assert served.failed is not None, "an API with a need of each element has `failed`"
@@ -54,7 +57,9 @@ def _of_elements(response: Response) -> Response:
     return response.replaced(error_code=ErrorCode.NONE) if getattr(response, "error_code", 0) else response
 
 
-async def _denied_elements(context: RequestContext, need: ElementNeed, elements: Any) -> dict[int, Any]:
+async def _denied_elements(
+    context: RequestContext, need: ElementNeed, elements: Any, *, in_slices: bool
+) -> dict[int, Any]:
     """The elements without authorization, by their positions."""
     found: dict[int, Any] = {}
     count = context.count_elements()
@@ -63,6 +68,6 @@ async def _denied_elements(context: RequestContext, need: ElementNeed, elements:
         if name is not None and not context.may(need.operation, need.resource_type, name):
             context.gateway.audit.denial(context, need.operation, need.resource_type, name)
             found[at] = element
-        if count.add():
+        if count.add() and in_slices:
             await count.next_slice()
     return found

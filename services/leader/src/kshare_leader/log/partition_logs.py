@@ -270,13 +270,14 @@ class PartitionLogs:
             if isinstance(outcome, CheckedBatch):
                 self._enqueue(_QueuedAppend(key, outcome, answer, writes, transactional, leader_epoch))
             elif isinstance(outcome, Exception) and not answer.done():
+                self.note_refused(key, records, outcome)
                 answer.set_exception(outcome)
 
         try:
             log = self.lookup(key)
             self._check_queue()
         except KafkaError as error:
-            self._note_refused(key, records, error)
+            self.note_refused(key, records, error)
             future.set_exception(error)
             return future
         rules = rules_of(
@@ -350,7 +351,7 @@ class PartitionLogs:
             return appended
         except Exception as error:  # bad input or a bug ends this append, never the turn
             if isinstance(queued, _QueuedAppend):
-                self._note_refused(queued.key, queued.batch.records, error)
+                self.note_refused(queued.key, queued.batch.records, error)
             return error
 
     def _check_first(self, queued: _QueuedAppend, log: PartitionLog, pending: PendingAppends) -> None:
@@ -364,7 +365,8 @@ class PartitionLogs:
             check_leader_epoch(header, queued.leader_epoch, log.leader_epoch)
         self._refused_firsts.check(queued.key, header, _loop_ms(), is_known=is_known)
 
-    def _note_refused(self, key: TopicPartition, records: memoryview, error: Exception) -> None:
+    def note_refused(self, key: TopicPartition, records: memoryview, error: Exception) -> None:
+        """Notes a batch that its producer may send again, before which no later one must be taken."""
         if isinstance(error, KafkaError) and error.code in REMEMBERED_ERRORS:
             self._refused_firsts.note(key, records, _loop_ms())
 

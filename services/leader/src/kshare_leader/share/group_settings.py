@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kshare_core.configs import Configs, InvalidConfig
-from kshare_core.configs.group import effective_group_config
+from kshare_core.configs import Configs
+from kshare_core.configs.group import effective_group_config, known_group_texts
 from kshare_leader.machine.group_limits import GroupLimits
 from kshare_rpc.catalog import CatalogView
 
@@ -50,16 +50,11 @@ class GroupSettingsSource:
             del self._known[group_id]
 
     def _valid(self, group_id: str, texts: Mapping[str, str]) -> Mapping[str, str]:
-        """What this version knows: the coordinator refuses the rest, so that it is of another version."""
-        valid: dict[str, str] = {}
-        for name, text in texts.items():
-            try:
-                effective_group_config(self._configs, {name: text})
-            except InvalidConfig as problem:
-                self._report(f"group {group_id!r} has an invalid config and gets the default for it: {problem}")
-            else:
-                valid[name] = text
-        return valid
+        """What this version knows; the rest is reported."""
+        known, problems = known_group_texts(self._configs, texts)
+        for problem in problems:
+            self._report(f"group {group_id!r} has an invalid config and gets the default for it: {problem}")
+        return known
 
     def _work_out(self, group_id: str, texts: Mapping[str, str]) -> GroupSettings:
         values = effective_group_config(self._configs, self._valid(group_id, texts))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kshare_coordinator.machine.state import CoordinatorState
-from kshare_core.configs import Configs, effective_group_config
+from kshare_core.configs import Configs, effective_group_config, known_group_texts
 
 
 class Intervals(NamedTuple):
@@ -46,7 +46,8 @@ class GroupIntervals:
         return known[1]
 
     def _effective(self, texts: Mapping[str, str]) -> Intervals:
-        effective = effective_group_config(self._configs, texts)
+        known, _ = known_group_texts(self._configs, texts)
+        effective = effective_group_config(self._configs, known)
         return Intervals(
             session_timeout_ms=effective.integer(f"{self._kind}.session.timeout.ms"),
             heartbeat_interval_ms=effective.integer(f"{self._kind}.heartbeat.interval.ms"),

@@ -30,6 +30,7 @@ from kshare_core.configs import (
     config_text,
     effective_group_config,
     effective_topic_config,
+    known_group_texts,
 )
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import Operation
@@ -195,7 +196,7 @@ def dead_letters_entry(
 def _describe_group(gateway: Gateway, group_id: str) -> Iterator[DescribeConfigsResourceResult]:
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group needs a name")
-    texts = dict(gateway.view.group_configs.get(group_id, {}))
+    texts, _ = known_group_texts(gateway.configs, gateway.view.group_configs.get(group_id, {}))
     configs = effective_group_config(gateway.configs, texts)
     for definition in _visible(GROUP_CONFIGS):
         yield _entry(gateway, definition, configs, texts, GROUP_CONFIG)

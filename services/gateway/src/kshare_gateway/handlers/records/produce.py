@@ -76,6 +76,10 @@ async def handle(context: RequestContext, request: ProduceRequest) -> ProduceRes
         key, problem = _place(context, request, asked, partition)
         if problem is not None:
             results[(asked, partition.index)] = _refusal(partition.index, problem)
+            if problem.code in SENT_AGAIN and partition.records:  # before any wait, in which a later batch may come
+                context.gateway.awaited_batches.refused(
+                    context.connection_id, asked, partition.index, partition.records
+                )
             continue
         assert partition.records is not None  # _place refuses a partition without records
         records[key] = partition.records
@@ -246,6 +250,8 @@ async def _produce(
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The leader did not respond: {failure}")
         return _Answers({key: _refusal(key.partition, error) for key in records}, is_from_leader=False)
     bodies = {TopicPartition(entry.topic_id, entry.partition): _accepted(context, entry) for entry in answer.partitions}
+    if any(body.error_code in SENT_AGAIN for body in bodies.values()):
+        turn.hold()  # likewise
     return _Answers(bodies, is_from_leader=True)
 
 

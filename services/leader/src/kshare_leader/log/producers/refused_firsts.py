@@ -22,7 +22,14 @@ from kshare_wire.record_batches import BatchHeader, read_header
 
 REMEMBERED_MS = 120_000
 """Kafka's default of delivery.timeout.ms: after that a client has given the batch up."""
-REMEMBERED_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
+REMEMBERED_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,  # a new topic, which the gateway knows before this leader
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 """Those after which a producer sends the same batch again, and which end without it."""
 ANY_EPOCH = 0
 """The leader epoch of batches that are sent for none; catalogs begin above it."""

@@ -132,6 +132,7 @@ class TransactionVerifier:
                 waiting = _Waiting(records, verification, future, leader_epoch)
                 self._wait(key, header, transactional_id, adds_partition, waiting)
         except KafkaError as error:
+            self._logs.note_refused(key, records, error)
             future.set_exception(error)
         return future
 
