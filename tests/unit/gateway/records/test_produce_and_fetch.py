@@ -120,7 +120,9 @@ def test_a_long_produce_is_not_overtaken_while_its_client_is_authorized() -> Non
     async def scenario(harness: GatewayHarness) -> None:
         harness.leaders[1].answers["Produce"] = produced
         client = harness.client()
-        others = [(f"missing {number}", unknown_id(), [(0, BATCH)]) for number in range(1_200)]
+        others: list[tuple[str, Any, list[tuple[int, bytes | None]]]] = [
+            (f"missing {number}", unknown_id(), [(0, BATCH)]) for number in range(1_200)
+        ]
         long = topic_data(9, *others, ("orders", TOPIC_ID, [(0, BATCH[:100])]))
         short = topic_data(9, ("orders", TOPIC_ID, [(0, BATCH[:90])]))
         sent = [client.send(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data) for data in (long, short)]

@@ -111,8 +111,8 @@ def test_a_batch_for_a_topic_that_the_leader_does_not_know_yet_comes_first() -> 
 def test_a_batch_for_whose_validation_there_is_no_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         leader = Leader()
-        monkeypatch.setattr(leader.logs._validation, "submit", lambda key, batch, done: done(full))
         full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "more than 64 MiB of batches are waiting to be validated")
+        monkeypatch.setattr(leader.logs._validation, "submit", lambda key, batch, done: done(full))
         assert await leader.code(batch(0)) == ErrorCode.KAFKA_STORAGE_ERROR
         monkeypatch.undo()
         assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
