@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -181,6 +182,40 @@ def test_a_log_does_not_wait_for_lost_records_that_were_not_read_yet(reads: bool
             brokers.upstream.elect_uncleanly(AT, 12)
             await (reader.read_for(10) if reads else asyncio.sleep(10))
             assert reader.replaced == 1 and reader.log is not None and reader.log.high_watermark == 12
+            await reader.logs.close()
+
+    VirtualLoop(time_limit=600.0).run(main())
+
+
+def test_the_epochs_of_what_one_leader_appended_cost_no_requests() -> None:
+    """Lags of groups ask for the ends of logs that nobody reads, all the time."""
+
+    async def main() -> None:
+        async with simulated_cluster(1) as (client, _):
+            assert await create_topic(client, AT.topic, partitions=1, replicas=3, configs={"min.insync.replicas": "1"})
+            await asyncio.sleep(5)
+            reader = Reader(client, (await client.describe([AT.topic])).topics[AT.topic].topic_id, random.Random(1))
+            await asyncio.sleep(5)
+            log = reader.log
+            assert log is not None and log.high_watermark == 0
+            asked: list[str] = []
+            ask_broker = client.ask_broker
+
+            async def counted(node_id: int, request: Any, served: Any, **options: Any) -> Any:
+                asked.append(type(request).__name__)
+                return await ask_broker(node_id, request, served, **options)
+
+            for end in (30, 60):
+                for number in range(30):
+                    writer = BatchWriter(1 << 20)
+                    assert writer.append(0, None, b"%d" % number, ())
+                    await PartitionLog(client, AT).append(writer.build())
+                client.ask_broker = counted  # type: ignore[method-assign]
+                await log.refresh()
+                client.ask_broker = ask_broker  # type: ignore[method-assign]
+                assert log.epochs_known_to == log.high_watermark == end
+                assert [entry.start_offset for entry in log.leader_epochs] == [0]
+            assert set(asked) == {"ListOffsetsRequest"}
             await reader.logs.close()
 
     VirtualLoop(time_limit=600.0).run(main())

@@ -25,6 +25,7 @@ from kshare_wire.generated.requests.delete_records import (
     DeleteRecordsTopic,
 )
 from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
+from kshare_wire.generated.responses.list_offsets import ListOffsetsPartitionResponse
 
 FETCH = VersionRange(11, 12)
 """Topics by name; version 11 has the client's rack (KIP-392), version 12 the epoch of the last record (KIP-595)."""
@@ -176,8 +177,16 @@ class PartitionLog:
 
     async def find_timestamp(self, timestamp: int, *, read_committed: bool = False) -> tuple[int, int]:
         """As `offset_at`, with the found record's timestamp before the offset; -1 where the broker tells none."""
+        found = await self._list_offset(timestamp, read_committed=read_committed)
+        return found.timestamp, found.offset
 
-        async def attempt(node_id: int) -> tuple[int, int]:
+    async def end(self) -> tuple[int, int]:
+        """The offset at LATEST_TIMESTAMP, and the epoch of the leader that told it; -1 before ListOffsets version 4."""
+        found = await self._list_offset(LATEST_TIMESTAMP)
+        return found.offset, found.leader_epoch
+
+    async def _list_offset(self, timestamp: int, *, read_committed: bool = False) -> ListOffsetsPartitionResponse:
+        async def attempt(node_id: int) -> ListOffsetsPartitionResponse:
             if self._lookups is not None:
                 partition = await self._lookups.offset_at(node_id, self.at, timestamp, read_committed=read_committed)
             else:
@@ -185,7 +194,7 @@ class PartitionLog:
                 answers = await list_offsets(self._upstream, node_id, wanted, read_committed=read_committed)
                 partition = answers[self.at]
             self._check(partition.error_code, "ListOffsets")
-            return partition.timestamp, partition.offset
+            return partition
 
         return await self._repeated(attempt)
 
@@ -197,17 +206,20 @@ class PartitionLog:
             raise Refused(topic.error_code, f"Metadata of topic {self.at.topic}")
         return topic.topic_id
 
-    async def leader_epochs(self, *, limit: int = 32) -> list[tuple[int, int]]:
+    async def leader_epochs(self, current: int = -1, *, limit: int = 32) -> list[tuple[int, int]]:
         """The newest leader epochs, each with the offset of its first record, ascending; Refused, OutcomeUnknown.
 
         A broker tells where an epoch ends (KIP-320), so the epochs are asked for one after the other, from the newest.
+        `current` is the leader's own epoch if that is known: other brokers may know of an election a little later.
         """
         log_start = await self.offset_at(EARLIEST_TIMESTAMP)
-        view = await self._upstream.describe([self.at.topic])
-        leader = view.topics[self.at.topic].leaders.get(self.at.partition)
-        if leader is None:
-            raise OutcomeUnknown(f"partition {self.at} has no leader")
-        newest, _ = await self.end_of_epoch(leader.leader_epoch)
+        if current < 0:
+            view = await self._upstream.describe([self.at.topic])
+            leader = view.topics[self.at.topic].leaders.get(self.at.partition)
+            if leader is None:
+                raise OutcomeUnknown(f"partition {self.at} has no leader")
+            current = leader.leader_epoch
+        newest, _ = await self.end_of_epoch(current)
         epochs: list[tuple[int, int]] = []
         while newest >= 0 and len(epochs) < limit:
             before, start = await self.end_of_epoch(newest - 1) if newest > 0 else (-1, log_start)

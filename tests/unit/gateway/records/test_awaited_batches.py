@@ -210,8 +210,11 @@ def test_it_is_the_same_where_the_topic_was_not_known_yet() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("version", [9, 13])
 @pytest.mark.parametrize("is_known_here", [False, True])
-def test_nothing_overtakes_a_refused_batch_whose_request_has_another_topic_to_wait_for(is_known_here: bool) -> None:
+def test_nothing_overtakes_a_refused_batch_whose_request_has_another_topic_to_wait_for(
+    is_known_here: bool, version: int
+) -> None:
     """The topic is new to this gateway, or to its leader; the other topic's leader takes its time."""
 
     async def scenario(harness: GatewayHarness) -> None:
@@ -230,25 +233,27 @@ def test_nothing_overtakes_a_refused_batch_whose_request_has_another_topic_to_wa
             harness.catalog.change()
             await harness.settle()
         log.refuses_with = ErrorCode.UNKNOWN_TOPIC_ID
-        new = {"name": "new", "partition_data": [{"index": 0, "records": batch(0)}]}
-        other = {"name": "mixed", "partition_data": [{"index": 1, "records": batch(0)}]}
-        first = client.send(ApiKey.PRODUCE, 9, acks=-1, timeout=1000, topic_data=[new, other])
+        new: dict[str, Any] = {"topic_id": b"n" * 16} if version >= 13 else {"name": "new"}
+        other: dict[str, Any] = {"topic_id": OTHER_TOPIC_ID} if version >= 13 else {"name": "mixed"}
+        new["partition_data"] = [{"index": 0, "records": batch(0)}]
+        other["partition_data"] = [{"index": 1, "records": batch(0)}]
+        first = client.send(ApiKey.PRODUCE, version, acks=-1, timeout=1000, topic_data=[new, other])
         await harness.settle()
         if not is_known_here:
             harness.catalog.topics["new"] = topic("new", b"n" * 16, [1])
             harness.catalog.change()
             await harness.settle()
         log.refuses_with = 0
-        second = produce(client, batch(1), version=9, name="new")
+        second = produce(client, batch(1), version=version, name="new", topic_id=b"n" * 16)
         await harness.settle()
         assert log.stored == []
         slow.set()
         codes = [each.partition_responses[0].error_code for each in (await first).responses]
-        if is_known_here:  # the gateway tries again
+        if is_known_here or version >= 13:  # the gateway tries again
             assert codes == [0, 0] and await code_of(second) == 0
         else:
             assert codes == [UNKNOWN_TOPIC, 0] and await code_of(second) == NOT_LEADER
-            again = [produce(client, batch(sequence), version=9, name="new") for sequence in (0, 1)]
+            again = [produce(client, batch(sequence), version=version, name="new") for sequence in (0, 1)]
             assert await codes_of(*again) == [0, 0]
         assert log.stored == [(0, 0), (0, 1)]
 

@@ -249,6 +249,8 @@ def test_damaged_rows_do_not_hide_what_the_keys_of_others_tell() -> None:
     for refused in (rows.mark, lambda key: rows.discard_unfinished_copy(key, given_up_epoch=6)):
         with pytest.raises(CorruptRow):
             refused(reassigned[0])
+    rows.set_mark(reassigned[0], 9)
+    assert rows.mark(reassigned[0]) == 9, "a new mark takes the place of the damaged one"
     assert len(reports) == 1 and "wrong checksum" in reports[0]
 
 

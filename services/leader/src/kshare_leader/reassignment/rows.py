@@ -110,12 +110,13 @@ class PartitionRows:
 
     def set_mark(self, key: TopicPartition, move_epoch: int | None) -> None:
         """Stores the mark durably; None removes it."""
-        if self._marks.get(key) == move_epoch:
+        if self._marks.get(key) == move_epoch and key not in self._damaged:
             return
         value = None if move_epoch is None else move_epoch.to_bytes(_EPOCH_BYTES, "big")
         self._strays.write(Write(keys.META, MARK + keys.partition_prefix(key), value))
+        self._damaged.pop(key, None)
         if move_epoch is None:
-            del self._marks[key]
+            self._marks.pop(key, None)
         else:
             self._marks[key] = move_epoch
 

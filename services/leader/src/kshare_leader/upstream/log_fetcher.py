@@ -521,6 +521,10 @@ class LogFetcher:
         if self._logs.get(log.at) is log:
             self._suspect(log)
 
+    def is_suspect(self, log: UpstreamLog) -> bool:
+        """Whether an examination is to find out more than the log's epochs."""
+        return log in self._suspects
+
     def _suspect(self, log: UpstreamLog) -> None:
         self._suspects.add(log)
         self._forget_leader(log.at)

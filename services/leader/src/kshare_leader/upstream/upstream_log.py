@@ -142,6 +142,9 @@ class UpstreamLog:
         self.leader_epochs: list[EpochEntry] = []
         self.epochs_known_to = 0
         """The offset below which `leader_epochs` has the epochs of all records."""
+        self._epoch_of_end = UNKNOWN_LEADER_EPOCH
+        """The epoch of the leader when they were learned up to the log's end: what came since is of this one, as long
+        as it is the leader's."""
         self._encoded_leader_epochs: bytes | None = None
         self._log = log
         self._now_ms = now_ms
@@ -206,10 +209,7 @@ class UpstreamLog:
     async def refresh(self) -> None:
         await self._wait_until_open()
         try:
-            end = await self._learn_ends()
-            if end <= self.epochs_known_to:
-                return
-            truncated_at = await self.find_truncation()
+            truncated_at = await self.learn_epochs()
         except (*UNREACHABLE, TopicReplaced) as error:
             text = f"where partition {self.at} of the existing cluster ends is not known: {error}"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text) from error
@@ -252,26 +252,43 @@ class UpstreamLog:
         self.topic_id = found
 
     async def _learn(self) -> None:
-        end = await self._learn_ends()
-        epochs = await self._log.leader_epochs()  # only then, so that no epoch below the end is missing
-        self.leader_epochs = [EpochEntry(*entry) for entry in epochs][-LEADER_EPOCHS_LIMIT:]
-        self.epochs_known_to = end
+        end, epoch_of_end = await self._learn_ends()
+        epochs = await self._log.leader_epochs(epoch_of_end)  # only then, so that no epoch below the end is missing
+        newest = epochs[-1][0] if epochs else UNKNOWN_LEADER_EPOCH
+        read_since = [entry for entry in self.leader_epochs if entry.leader_epoch > newest]
+        self.leader_epochs = [*(EpochEntry(*entry) for entry in epochs), *read_since][-LEADER_EPOCHS_LIMIT:]
+        self.epochs_known_to = max(self.epochs_known_to, end)
+        self._epoch_of_end = epoch_of_end
         self._encoded_leader_epochs = None
 
-    async def _learn_ends(self) -> int:
-        """Returns the end of the log, also where a later one was known.
+    def _has_epochs_to(self, end: int, leader_epoch: int) -> bool:
+        """Whether the epochs are known up to `end`, which a leader of this epoch told."""
+        if end <= self.epochs_known_to:
+            return True
+        newest = self.leader_epochs[-1].leader_epoch if self.leader_epochs else UNKNOWN_LEADER_EPOCH
+        if leader_epoch == UNKNOWN_LEADER_EPOCH or leader_epoch != self._epoch_of_end or leader_epoch < newest:
+            return False
+        if newest < leader_epoch:
+            self.leader_epochs.append(EpochEntry(leader_epoch, self.epochs_known_to))
+            del self.leader_epochs[:-LEADER_EPOCHS_LIMIT]
+            self._encoded_leader_epochs = None
+        self.epochs_known_to = end
+        return True
+
+    async def _learn_ends(self) -> tuple[int, int]:
+        """Returns the end of the log, also where a later one was known, and the epoch of the leader that told it.
 
         A broker answers it only when its high watermark has reached the records of earlier leaders.
         """
-        start, stable, end = await asyncio.gather(
+        start, stable, (end, leader_epoch) = await asyncio.gather(
             self._log.offset_at(EARLIEST_TIMESTAMP),
             self._log.offset_at(LATEST_TIMESTAMP, read_committed=True),
-            self._log.offset_at(LATEST_TIMESTAMP),
+            self._log.end(),
         )
         self._start_at(start)
         self.high_watermark = max(self.high_watermark, end)
         self.last_stable_offset = max(self.last_stable_offset, stable)
-        return end
+        return end, leader_epoch
 
     def _start_at(self, log_start_offset: int) -> None:
         if log_start_offset > self.log_start_offset:
@@ -293,6 +310,12 @@ class UpstreamLog:
         except UNREACHABLE as error:
             text = f"which records partition {self.at} of the existing cluster has is not known: {error}"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text) from error
+
+    async def learn_epochs(self) -> int | None:
+        """Learns the epochs up to the log's end; as `find_truncation` where there was an election meanwhile."""
+        if self._has_epochs_to(*await self._learn_ends()):
+            return None
+        return await self.find_truncation()
 
     async def find_truncation(self) -> int | None:
         """The first offset whose record is not what was read here; None if there is none. UNREACHABLE, TopicReplaced.

@@ -202,7 +202,7 @@ class UpstreamLogs:
     async def _examine(self, log: UpstreamLog) -> None:
         """Replaces a log that has other records than before."""
         try:
-            offset = await log.find_truncation()
+            offset = await (log.find_truncation() if self._fetcher.is_suspect(log) else log.learn_epochs())
             why = f"the existing cluster lost the records from offset {offset} on, and has or will have others there"
         except TopicReplaced as replaced:
             offset, why = 0, str(replaced)

@@ -212,6 +212,7 @@ async def _produce_at_leaders(
             error = KafkaError(code, f"Partition {key.partition} has no known leader")
             found[key] = _refusal(key.partition, error)
             codes[key] = code
+            turn.hold()  # its client or this gateway sends it again
         else:
             by_leader.setdefault(place.address, {})[key] = data
             turn.sent_to[key] = place
