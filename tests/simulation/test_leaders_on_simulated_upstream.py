@@ -188,7 +188,7 @@ def test_a_log_does_not_wait_for_lost_records_that_were_not_read_yet(reads: bool
 
 
 def test_the_epochs_of_what_one_leader_appended_cost_no_requests() -> None:
-    """Lags of groups ask for the ends of logs that nobody reads, all the time."""
+    """Queries for the lag of a group ask for a log's end again and again, also while no consumer reads the log."""
 
     async def main() -> None:
         async with simulated_cluster(1) as (client, _):

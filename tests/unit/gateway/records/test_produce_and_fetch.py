@@ -15,6 +15,10 @@ from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayHarness, run, unknown_id, versions_of
 
 BATCH = bytes(range(200))
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 
 def produced(request: Any, payload: memoryview) -> Any:
@@ -91,10 +95,6 @@ def test_produce_without_acknowledgement_closes_for_a_denied_topic_too() -> None
         operation=Operation.WRITE,
         permission_type=PermissionType.ALLOW,
     )
-    texts = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
 
     async def scenario(harness: GatewayHarness) -> None:
         harness.catalog.acls.append(hidden)
@@ -108,15 +108,10 @@ def test_produce_without_acknowledgement_closes_for_a_denied_topic_too() -> None
         assert len(harness.leaders[1].calls) == 1, "what is allowed is stored"
         assert client.transport.is_closed
 
-    run(scenario, texts)
+    run(scenario, AUTHORIZER)
 
 
 def test_a_long_produce_is_not_overtaken_while_its_client_is_authorized() -> None:
-    texts = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-
     async def scenario(harness: GatewayHarness) -> None:
         harness.leaders[1].answers["Produce"] = produced
         client = harness.client()
@@ -129,7 +124,7 @@ def test_a_long_produce_is_not_overtaken_while_its_client_is_authorized() -> Non
         await asyncio.wait_for(asyncio.gather(*sent), 5)
         assert [len(payload) for _, _, payload in harness.leaders[1].calls] == [100, 90]
 
-    run(scenario, texts)
+    run(scenario, AUTHORIZER)
 
 
 def test_produce_with_other_acks_is_refused() -> None:

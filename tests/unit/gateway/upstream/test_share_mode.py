@@ -32,11 +32,18 @@ from kshare_wire.generated.responses.metadata import (
 from kshare_wire.generated.responses.sasl_authenticate import SaslAuthenticateResponse
 from kshare_wire.generated.responses.sasl_handshake import SaslHandshakeResponse
 from support.gateway.harness import TOPIC_ID, GatewayHarness, topic
+from support.simulation.loop import VirtualLoop
 from support.upstream.scripted_broker import ScriptedBroker
 
 ALL = (1 << 13) - 1
 OTHER_ID, INVENTED = bytes(15) + b"o", b"invented".ljust(16)
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="k" password="s";'
+SASL = {
+    "kshare.upstream.security.protocol": "SASL_PLAINTEXT",
+    "kshare.upstream.sasl.jaas.config": JAAS,
+    "sasl.server.max.receive.size": "1000",
+}
 
 
 def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
@@ -345,7 +352,7 @@ def test_permissions_are_asked_once_and_again_when_they_are_old() -> None:
         await asyncio.sleep(0.06)
         assert not unnamed.allows(*group[0]) and unnamed.take_missing() == {group[0]}, "old ones are asked for again"
 
-    asyncio.run(whole())
+    VirtualLoop().run(whole())
 
 
 def test_requests_of_one_connection_do_not_take_each_others_missing_permissions() -> None:
@@ -368,20 +375,13 @@ def test_requests_of_one_connection_do_not_take_each_others_missing_permissions(
 
 
 def test_before_a_client_has_authenticated_frames_are_short_and_only_the_cluster_answers() -> None:
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="k" password="s";'
-    texts = {
-        "kshare.upstream.security.protocol": "SASL_PLAINTEXT",
-        "kshare.upstream.sasl.jaas.config": jaas,
-        "sasl.server.max.receive.size": "1000",
-    }
-
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         client = harness.client()
         client.connection.data_received(struct.pack(">i", 1001))
         await harness.settle()
         assert client.transport.is_closed
 
-    run(scenario, texts)
+    run(scenario, SASL)
 
 
 @pytest.mark.parametrize(
@@ -398,12 +398,6 @@ def test_the_first_request_after_the_authentication_may_be_long(
     rounds: list[tuple[int, bytes]], is_long_allowed: bool
 ) -> None:
     """A producer's first request at the leader of its partition may be a batch of megabytes."""
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="k" password="s";'
-    texts = {
-        "kshare.upstream.security.protocol": "SASL_PLAINTEXT",
-        "kshare.upstream.sasl.jaas.config": jaas,
-        "sasl.server.max.receive.size": "1000",
-    }
 
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         left = iter(rounds)
@@ -423,4 +417,4 @@ def test_the_first_request_after_the_authentication_may_be_long(
         await harness.settle()
         assert client.transport.is_closed is not is_long_allowed
 
-    run(scenario, texts)
+    run(scenario, SASL)

@@ -13,7 +13,8 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import partition_logs
 from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_MS
 from kshare_runtime.memory_store import MemoryDisk
-from support.leader.log.leader_logs import KEY, open_logs, topic, view_of
+from support.leader.log.large_batches import LARGE_COUNT, HeldAside, large_batch
+from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic, view_of
 from support.simulation.loop import VirtualLoop
 from support.wire.record_building import build_batch
 
@@ -108,15 +109,25 @@ def test_a_batch_for_a_topic_that_the_leader_does_not_know_yet_comes_first() -> 
     run(test())
 
 
-def test_a_batch_for_whose_validation_there_is_no_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_for_whose_validation_there_is_no_room_comes_first() -> None:
+    """The queue is full of a large batch for another partition; small ones do not pass through it."""
+
     async def test() -> None:
-        leader = Leader()
-        full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "more than 64 MiB of batches are waiting to be validated")
-        monkeypatch.setattr(leader.logs._validation, "submit", lambda key, batch, done: done(full))
-        assert await leader.code(batch(0)) == ErrorCode.KAFKA_STORAGE_ERROR
-        monkeypatch.undo()
-        assert await leader.code(batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert [await leader.code(batch(sequence)) for sequence in (0, 1)] == [0, 0]
+        aside = HeldAside()
+        logs = open_logs(MemoryDisk().open_store("leader"), aside=aside)
+        logs._validation._queued_bytes_limit = 1
+        other = asyncio.ensure_future(logs.append(TopicPartition(TOPIC, 1), memoryview(large_batch())))
+        first = memoryview(large_batch(producer_id=7, producer_epoch=0, base_sequence=0))
+        with pytest.raises(KafkaError) as refused:
+            await logs.append(KEY, first)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError) as early:
+            await logs.append(KEY, batch(LARGE_COUNT))
+        assert early.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        while not aside.begun:
+            await asyncio.sleep(0)
+        aside.begun[0].set()
+        await other
 
     run(test())
 

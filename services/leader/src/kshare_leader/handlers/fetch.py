@@ -256,8 +256,8 @@ def _read_committed(log: ServedLog, fetch_offset: int, max_bytes: int, *, at_lea
 def _with_markers(aborted: list[AbortedTransaction], batches: list[StoredBatch]) -> list[AbortedTransaction]:
     """Those whose markers are in a response or behind it.
 
-    A client skips all batches of such a producer until it sees the marker. Versions before 2026-12 left a transaction
-    in the index when compaction removed its marker.
+    A client skips all batches of such a producer until it sees the marker. Earlier versions left a transaction in the
+    index when compaction removed its marker.
     """
     if not aborted:
         return aborted
