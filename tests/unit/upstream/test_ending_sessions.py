@@ -14,7 +14,7 @@ from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.heartbeat import HeartbeatRequest
 from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
-from kshare_wire.generated.responses.metadata import MetadataResponse
+from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker
 from kshare_wire.generated.responses.sasl_authenticate import SaslAuthenticateResponse
 from kshare_wire.generated.responses.sasl_handshake import SaslHandshakeResponse
 from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
@@ -22,6 +22,7 @@ from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
 pytestmark = pytest.mark.timeout(30)
 
 SESSION_MS = 1
+ANOTHER_BROKER = MetadataResponseBroker(node_id=NODE_ID + 1, host="127.0.0.1", port=1)
 HELD = "held"
 SETTINGS = ClientSettings(credentials=Credentials("PLAIN", "user", "pencil"))
 
@@ -106,7 +107,7 @@ def test_requests_on_it_end_with_the_client_and_with_the_broker(is_gone: bool) -
         asking = await held.hold()
         await held.ask("group")
         if is_gone:
-            held.broker.answers[ApiKey.METADATA] = lambda version, frame: MetadataResponse(cluster_id="upstream")
+            held.broker.answers[ApiKey.METADATA] = lambda version, frame: MetadataResponse(brokers=[ANOTHER_BROKER])
             await held.cluster.describe([])
         else:
             await held.cluster.close()

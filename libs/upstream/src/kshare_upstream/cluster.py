@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kshare_upstream.connection import (
     BrokerAddress,
@@ -43,6 +43,10 @@ from kshare_wire.messages import Request
 METADATA = VersionRange(7, 12)
 """Leader epochs since version 7, topic ids since version 10."""
 _BOOTSTRAP = -1
+
+
+class BrokersUnknown(ConnectionLost):
+    """A broker answers and names no brokers: it has just started, or its controller has fenced all of them."""
 
 
 class Cluster:
@@ -87,8 +91,8 @@ class Cluster:
 
     async def _describe(self, topics: Sequence[str] | None) -> ClusterView:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        answer = await self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), METADATA)
-        view = _view(answer)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        view = _view(await self._ask_each(request, METADATA, lambda answer: bool(answer.brokers)))
         self._drop_connections_to_others(view)
         self._view = view
         for topic in view.topics.values():
@@ -106,14 +110,26 @@ class Cluster:
 
         A request whose connection was lost may have taken effect before another broker is asked.
         """
+        return await self._ask_each(request, served, lambda answer: True)
+
+    async def _ask_each(
+        self, request: Request[AResponse], served: VersionRange, is_informed: Callable[[AResponse], bool]
+    ) -> AResponse:
+        """As `ask_any`, until a broker answers that `is_informed`; BrokersUnknown if one answers and none is."""
         silent = self._silent()
         nodes = sorted(self._view.brokers, key=lambda node_id: (node_id in silent, not self._is_connected(node_id)))
         problem: ConnectionLost | None = None
         for node_id in [*nodes, _BOOTSTRAP]:
             try:
-                return await self.ask_broker(node_id, request, served)
+                answer = await self.ask_broker(node_id, request, served)
             except ConnectionLost as error:
-                problem = error
+                problem = problem if isinstance(problem, BrokersUnknown) else error
+                continue
+            if is_informed(answer):
+                return answer
+            problem = BrokersUnknown(
+                "the brokers that answer know no live broker: they have just started, or cannot reach their controller"
+            )
         assert problem is not None
         raise problem
 

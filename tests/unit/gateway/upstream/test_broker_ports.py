@@ -146,7 +146,7 @@ def test_a_port_that_this_process_cannot_open(is_start: bool) -> None:
 
 
 def test_a_port_that_cannot_be_opened_after_a_start_without_ports_is_tried_again() -> None:
-    """At the start the only broker was fenced, so that Metadata named none, or its port was in use."""
+    """A start without ports: no broker was in the range, or its port was in use."""
     failures: list[OSError] = [OSError(errno.EMFILE, "Too many open files")]
 
     async def close() -> None:

@@ -18,7 +18,7 @@ from kshare_core.configs import PROCESS_CONFIGS, Configs, InvalidConfig
 from kshare_servicekit.existing_cluster import TOPIC_PREFIX, state_topic_of
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.to_upstream import PROTOCOL, client_settings
-from kshare_upstream.cluster import Cluster
+from kshare_upstream.cluster import BrokersUnknown, Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings, ConnectionLost
 from kshare_upstream.doctor.examination import Examination, examine
 from kshare_upstream.doctor.findings import Diagnosis, Finding, Severity
@@ -30,6 +30,8 @@ STYLES = {Severity.OK: "green", Severity.NOTE: "blue", Severity.WARNING: "yellow
 NEEDS_CREDENTIALS = f"; if this listener asks for TLS or SASL, set {PROTOCOL} in a file for --config"
 BAD_NEWS = (Severity.WARNING, Severity.REFUSAL)
 WIDTH = max(map(len, Severity))
+STARTING_BROKERS_S, RETRY_S = 30.0, 0.1
+"""How long, and how often, brokers that do not know the cluster yet are asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,23 @@ def attach_configs(path: Path | None) -> Configs:
 async def _examined(bootstrap: list[BrokerAddress], settings: ClientSettings, examination: Examination) -> Diagnosis:
     cluster = Cluster(bootstrap, settings)
     try:
+        await _brokers_known(cluster)
         return await examine(cluster, examination)
     finally:
         await cluster.close()
+
+
+async def _brokers_known(cluster: Cluster) -> None:
+    """Waits while the brokers have just started; BrokersUnknown."""
+    deadline_s = time.monotonic() + STARTING_BROKERS_S
+    while True:
+        try:
+            await cluster.describe([])
+            return
+        except BrokersUnknown:
+            if time.monotonic() > deadline_s:
+                raise
+        await asyncio.sleep(RETRY_S)
 
 
 def _show(findings: Sequence[Finding], console: Console) -> None:

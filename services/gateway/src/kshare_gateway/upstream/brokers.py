@@ -119,10 +119,7 @@ class UpstreamBrokers:
         return True
 
     async def _common_versions(self, answer: ApiVersionsResponse) -> Mapping[int, VersionRange]:
-        """Of all brokers; while one of them does not answer, as before, and at first those of the one that did.
-
-        A broker that the controller has fenced names no broker at all.
-        """
+        """Of all brokers; while one of them does not answer, as before, and at first those of the one that did."""
         try:
             found = await self._upstream.versions()
         except ConnectionLost:
