@@ -175,6 +175,25 @@ async def _ends(pidfd: int) -> bool:
     return True
 
 
+def test_variables_that_would_set_flags_of_a_role_do_not_reach_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator sets KSHARE_CONFIG for his commands; as the --config of roles it would have them all fail."""
+    monkeypatch.setenv("KSHARE_CONFIG", "/etc/kshare.properties")
+    monkeypatch.setenv("KSHARE_LOG_LEVEL", "warning")
+
+    async def scenario() -> None:
+        lines = Lines()
+        program = "import os\nprint(sorted(name for name in os.environ if name.startswith('KSHARE_')), flush=True)"
+        process = supervised(tmp_path, program + "\nimport time\ntime.sleep(60)", lines)
+        process.start()
+        await lines.until(lambda: bool(lines.of("role")))
+        await process.stop()
+        assert lines.of("role") == ["['KSHARE_LOG_LEVEL']"]
+
+    asyncio.run(scenario())
+
+
 def test_the_delay_doubles_up_to_a_limit_while_the_process_dies_early_and_starts_anew_when_it_lived() -> None:
     backoff = Backoff()
     delays = [backoff.next_delay_s(0.0) for _ in range(12)]

@@ -65,6 +65,7 @@ def run_attach(options: AttachOptions) -> bool:
                 ready_file=options.ready_file,
                 processes=options.processes,
                 config_file=_written_configs(options, Path(folder)),
+                user_config_file=options.config_file,
                 metrics_listen=options.metrics_listen,
                 web_console=options.web_console,
                 default_listen=ATTACHED,
@@ -81,7 +82,7 @@ def _check_mode(options: AttachOptions) -> None:
 
 
 def _written_configs(options: AttachOptions, folder: Path) -> Path:
-    """The file that the roles read: the user's configuration, and after it what attach decides.
+    """The file that the roles read: the user's configuration, and after it what attach decides; CommandFailed.
 
     It is in the temporary folder: a --data-dir may be in use by another attach, and may stay.
     """
@@ -90,6 +91,9 @@ def _written_configs(options: AttachOptions, folder: Path) -> Path:
         own[MODE] = options.mode
     given = "" if options.config_file is None else options.config_file.read_text(encoding="utf-8")
     path = folder / "attach.properties"
-    path.touch(mode=PRIVATE)  # it may hold a password
-    path.write_text(given + "\n\n" + "".join(f"{name}={value}\n" for name, value in own.items()), encoding="utf-8")
+    try:
+        path.touch(mode=PRIVATE)  # it may hold a password
+        path.write_text(given + "\n\n" + "".join(f"{name}={value}\n" for name, value in own.items()), encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path}: {error}") from None
     return path

@@ -53,6 +53,7 @@ from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import exchange_tls
 from kshare_servicekit.tls.to_upstream import PROTOCOL
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 READY_POLL_S = 0.02
 CONNECT_TIMEOUT_S = 5
 
@@ -69,9 +70,15 @@ class UpOptions:
     processes: str
     """See `layout`."""
     config_file: Path | None
+    user_config_file: Path | None = None
+    """The file that errors name, if `config_file` was made from it."""
     metrics_listen: str | None = None
     default_listen: str = LOCAL
     web_console: ConsoleOptions | None = None
+
+    @property
+    def named_config_file(self) -> Path | None:
+        return self.user_config_file or self.config_file
 
 
 Examine = Callable[[], Awaitable[bool]]
@@ -84,8 +91,20 @@ class ClusterRefused(Exception):
 
 def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
     """Runs until SIGTERM or SIGINT; False at once if `examine` says that kshare cannot work. CommandFailed."""
-    if options.ready_file is not None:
-        _remove_stale(options.ready_file)
+    _interrupt_on_signals()
+    try:
+        return _run_until_interrupted(options, examine)
+    except KeyboardInterrupt:  # before an event loop handles signals
+        return True
+
+
+def _interrupt_on_signals() -> None:
+    """SIGTERM and SIGINT raise KeyboardInterrupt, which cleans up; without it SIGTERM would end the process at once."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.default_int_handler)
+
+
+def _run_until_interrupted(options: UpOptions, examine: Examine | None) -> bool:
     listen = parse_address(options.listen or options.default_listen, what="--listen")
     advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
     configs, warnings = load_configs(options.config_file)
@@ -93,6 +112,8 @@ def run_up(options: UpOptions, examine: Examine | None = None) -> bool:
     listeners = _listeners(options, configs)
     directory = DataDirectory(options.data_dir)
     try:
+        if options.ready_file is not None:  # not that of a process which has the directory
+            _remove_stale(options.ready_file)
         config_file = options.config_file.resolve() if options.config_file else None
         plan = plan_cluster(
             directory,
@@ -147,7 +168,11 @@ def _run_one_process(
     prepare: Preparation | None,
 ) -> None:
     if prepare is not None:
-        asyncio.run(_completed(prepare))
+        is_prepared = asyncio.run(_is_completed(prepare))
+        _interrupt_on_signals()  # the event loop has removed its handlers
+        if not is_prepared:
+            console.write("stopping")
+            return
     with no_garbage_collection():
         from kshare.up.single_process import SingleProcess  # slow to import: loads every role
 
@@ -164,7 +189,7 @@ def _memory_budget(options: UpOptions, configs: Configs, nodes: int, *, one_proc
     try:
         return budget_of_all(configs, nodes, one_process=one_process)
     except InvalidConfig as error:
-        raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
+        raise CommandFailed(f"configuration {options.named_config_file}: {error}", BAD_USE) from None
 
 
 Preparation = Callable[[], Awaitable[None]]
@@ -185,8 +210,27 @@ def _preparation(configs: Configs, examine: Examine | None, console: Console) ->
     return prepare
 
 
-async def _completed(prepare: Preparation) -> None:
-    await prepare()
+async def _is_completed(prepare: Preparation) -> bool:
+    """False if a signal came first."""
+    stop = _stop_requested()
+    work = asyncio.ensure_future(prepare())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([stopped, work], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if work.done():
+        work.result()
+        return True
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    return False
+
+
+def _stop_requested() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 def _with_metrics(options: UpOptions, plan: ClusterPlan, *, one_process: bool) -> ClusterPlan:
@@ -225,9 +269,9 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
                 if listener.is_tls:
                     server_context(tls_configs(configs, listener))
     except InvalidConfig as error:
-        raise CommandFailed(f"configuration {options.config_file}: {error}", BAD_USE) from None
+        raise CommandFailed(f"configuration {options.named_config_file}: {error}", BAD_USE) from None
     if listeners and (options.listen is not None or options.advertised is not None):
-        text = f"--listen and --advertised are not allowed: configuration {options.config_file} has `listeners`"
+        text = f"--listen and --advertised are not allowed: configuration {options.named_config_file} has `listeners`"
         raise CommandFailed(f"{text}; set listeners and advertised.listeners there instead", BAD_USE)
     return listeners
 
@@ -290,10 +334,7 @@ async def _run(
     prepare: Preparation | None = None,
 ) -> None:
     """Runs the roles until a signal; they wait for `prepare`."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await roles.start()
+    stop = _stop_requested()
     ready = asyncio.create_task(_get_ready(options, plan, roles, console, web_console, prepare))
     is_refused = False
     try:
@@ -303,6 +344,7 @@ async def _run(
         raise
     finally:
         ready.cancel()
+        await asyncio.gather(ready, return_exceptions=True)
         if not is_refused:
             console.write("stopping")
         if web_console is not None:
@@ -313,7 +355,7 @@ async def _run(
 
 
 async def _until_stopped(stop: asyncio.Event, ready: asyncio.Task[None]) -> None:
-    """Waits for the stop; raises if the announcement fails (the ready file cannot be written)."""
+    """Waits for the stop; raises if the start fails, or the announcement (the ready file cannot be written)."""
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done() and not stop.is_set():
@@ -330,6 +372,7 @@ async def _get_ready(
     web_console: WebConsole | None,
     prepare: Preparation | None,
 ) -> None:
+    await roles.start()
     if prepare is not None:
         await prepare()
     roles.go_on()

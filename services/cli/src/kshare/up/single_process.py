@@ -22,11 +22,13 @@ from kshare.up.reachable_network import ReachableNetwork
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
 from kshare_core.configs import Configs
+from kshare_core.errors import KafkaError, StorageFailure
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
 from kshare_leader.node import LeaderNode
 from kshare_leader.settings import LeaderSettings
 from kshare_rpc.in_process_network import InProcessNetwork
+from kshare_rpc.network import CallFailed
 from kshare_runtime.clock import system_environment
 from kshare_runtime.held_memory import HeldMemory
 from kshare_runtime.ports import Environment
@@ -96,6 +98,15 @@ class SingleProcess:
         self.ready_files: Sequence[Path] = [directory.ready_file(node.name) for node in called]
 
     async def start(self) -> None:
+        """CommandFailed; `stop` then ends what was started."""
+        try:
+            await self._start()
+        except SettingsError as error:
+            raise CommandFailed(str(error), BAD_USE) from None
+        except (StorageFailure, KafkaError, CallFailed, OSError) as error:
+            raise CommandFailed(f"could not start: {error}") from error
+
+    async def _start(self) -> None:
         logs.configure_all_roles(
             [(node.role, node.node_id) for node in self._plan.nodes],
             log_format=self._observability.log_format,

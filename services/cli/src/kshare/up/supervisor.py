@@ -23,6 +23,9 @@ LONGEST_DELAY_S = 5.0
 STEADY_AFTER_S = 3.0
 STOP_GRACE_S = 10.0
 LONGEST_LINE_BYTES = 1 << 20
+VARIABLES = "KSHARE_"
+VARIABLES_OF_ALL_PROCESSES = ("KSHARE_LOG_", "KSHARE_TRACE_", "KSHARE_FASTPATH_OFF")
+"""Of those that roles read, the ones that an operator sets for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class SupervisedProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                env=_environment(),
                 start_new_session=True,
                 pass_fds=self._plan.inherited,
                 limit=LONGEST_LINE_BYTES,
@@ -168,6 +172,15 @@ class SupervisedProcess:
             text = line.decode(errors="replace").rstrip("\n")
             self._log.write(text)
             self._write_line(self.name, text)
+
+
+def _environment() -> dict[str, str]:
+    """The variables of this process, without those that would set a flag which the plan leaves at its default."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(VARIABLES) or name.startswith(VARIABLES_OF_ALL_PROCESSES)
+    }
 
 
 class RotatingLog:

@@ -139,6 +139,9 @@ def _client_config(
         text = f"the console signs users in with {', '.join(MECHANISMS)}, and listener {listener} enables {found}"
         raise CommandFailed(text, BAD_USE)
     path = directory.path / "console.properties"
-    path.touch(mode=PRIVATE)
-    path.write_text(f"security.protocol=sasl_plaintext\nsasl.mechanism={mechanism}\n", encoding="utf-8")
+    try:
+        path.touch(mode=PRIVATE)
+        path.write_text(f"security.protocol=sasl_plaintext\nsasl.mechanism={mechanism}\n", encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path}: {error}") from None
     return path
