@@ -39,6 +39,7 @@ from kshare_servicekit.tls.role_authority import LIFETIME, RoleAuthority
 from support.clients.administration import read_from_earliest
 from support.clients.delivery import Reader, new_topic, produce, set_group, wait_for
 from support.clusters.kshare_cluster import KshareCluster, children_of
+from support.environment.free_ports import free_port
 from support.environment.listening_sockets import listening_ports, listening_unix_sockets
 from support.kafka.authorized_pair import AUTHORIZER
 from support.servicekit.scraped import Scraped
@@ -59,6 +60,10 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with KshareCluster(folder, settings, single_process=is_single, options=options) as cluster:
         new_topic(cluster.bootstrap, name=TOPIC)
         yield cluster
+
+
+def is_told(answer: object) -> bool:
+    return not isinstance(answer, CallFailed)
 
 
 def test_clients_and_commands_find_nothing_missing(cluster: KshareCluster) -> None:
@@ -89,8 +94,25 @@ def test_no_method_is_answered_to_who_is_no_role(cluster: KshareCluster, kind: s
     tls = None if kind == "without a certificate" else certificate_of_another_authority(cluster, tmp_path)
     for role, address in role_addresses(cluster).items():
         answers = asyncio.run(call_all(address, tls, METHODS))
-        told = [method.path for method, answer in answers if not isinstance(answer, CallFailed)]
+        told = [method.path for method, answer in answers if is_told(answer)]
         assert not told, f"{role} answered {told}"
+
+
+def test_nor_where_clients_authenticate_and_no_authorizer_is_set(tmp_path: Path) -> None:
+    """A password at the clients' port is worth nothing if the ports behind it ask for none."""
+    port = free_port()
+    settings = {
+        "listeners": f"USERS://127.0.0.1:{port}",
+        "listener.security.protocol.map": "USERS:SASL_PLAINTEXT",
+        "listener.name.users.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.users.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+        ),
+    }
+    with KshareCluster(tmp_path, settings, port=port) as cluster:
+        for role, address in role_addresses(cluster).items():
+            told = [each.path for each, answer in asyncio.run(call_all(address, None, METHODS)) if is_told(answer)]
+            assert not told, f"{role} answered {told}"
 
 
 @pytest.mark.parametrize("role", [*CALLED_ROLES, "gateway", "administrator"])

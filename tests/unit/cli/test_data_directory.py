@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import threading
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def test_a_directory_has_one_user_at_a_time(tmp_path: Path) -> None:
     assert refused.value.exit_code == BAD_USE
     first.close()
     DataDirectory(tmp_path / "data").close()
+
+
+def test_other_users_of_the_machine_do_not_get_into_a_new_one(tmp_path: Path) -> None:
+    """Records, credentials and keys are in it. One that somebody made before is left as it is."""
+    DataDirectory(tmp_path / "new").close()
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    (tmp_path / "shared").mkdir(mode=0o755)
+    DataDirectory(tmp_path / "shared").close()
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
 
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:

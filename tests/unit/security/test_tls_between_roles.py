@@ -162,6 +162,8 @@ def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
         ({KEYSTORE: "good", TRUSTSTORE: "/gone"}, f"{TRUSTSTORE}: /gone cannot be read"),
         ({KEYSTORE: "good", "kshare.rpc.ssl.keystore.type": "JKS"}, "kshare.rpc.ssl.keystore.type is JKS"),
         ({"kshare.rpc.ssl.endpoint.identification.algorithm": "no"}, "Invalid value no"),
+        ({"kshare.rpc.ssl.roles.required": "true"}, f"kshare.rpc.ssl.roles.required is given without {KEYSTORE}"),
+        ({"kshare.rpc.ssl.endpoint.identification.algorithm": ""}, f"algorithm is given without {KEYSTORE}"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
@@ -210,6 +212,40 @@ def test_a_certificate_allows_the_calls_of_its_roles(
     served(tls(tmp_path / "server", roles_required=required), scene)
 
 
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_a_node_registers_as_what_its_certificate_is_for(tmp_path: Path, is_its_own: bool) -> None:
+    """A leader that watched the catalog as a gateway would be shown the SCRAM credentials."""
+    role = coordinator_pb2.ROLE_LEADER if is_its_own else coordinator_pb2.ROLE_GATEWAY
+    requests = {
+        methods.REGISTER_NODE: coordinator_pb2.RegisterNodeRequest(node=coordinator_pb2.Node(role=role)),
+        methods.DEREGISTER_NODE: coordinator_pb2.DeregisterNodeRequest(role=role),
+        methods.WATCH_CATALOG: coordinator_pb2.WatchCatalogRequest(role=role),
+    }
+
+    def answers(method: Method[Any, Any]) -> Any:
+        async def answer(request: object, payload: memoryview) -> Any:
+            return method.response_type()
+
+        return answer
+
+    async def run() -> None:
+        network = GrpcNetwork(tls=tls(tmp_path / "server"))
+        handlers: dict[Method[Any, Any], Any] = {method: answers(method) for method in requests}
+        server = await network.serve("127.0.0.1:0", [Service("Coordinator", handlers)])
+        client = tls(tmp_path / "client", AUTHORITY.issue("role", uris=["kshare://role/leader"]))
+        channel = GrpcNetwork(tls=client).connect(server.address)
+        try:
+            for method, request in requests.items():
+                refused = pytest.raises(CallFailed, match="names role gateway; the caller's certificate is for leader")
+                with nullcontext() if is_its_own else refused:
+                    await channel.call(method, request, timeout_ms=3_000)
+        finally:
+            await channel.close()
+            await server.stop(0)
+
+    asyncio.run(run())
+
+
 def test_only_leaders_write_share_state_and_only_administrators_and_coordinators_change_placement() -> None:
     """Gateways write it for Kafka's brokers, with ClusterAction."""
     expected: dict[Method[Any, Any], set[str]] = {
@@ -236,6 +272,7 @@ AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.Sta
 def test_an_authorizer_needs_roles_that_know_each_other(texts: dict[str, str], is_refused: bool) -> None:
     configs = process_configs(texts)[0]
     assert needs_known_roles(configs) is is_refused
+    assert needs_known_roles(configs, has_users=True) is (KEYSTORE not in texts)
     with pytest.raises(InvalidConfig, match=r"authorizer\.class\.name is set without") if is_refused else nullcontext():
         check_roles_are_known(configs)
 

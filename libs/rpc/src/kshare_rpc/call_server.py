@@ -23,6 +23,7 @@ from kshare_core.security.bounded_lines import BoundedLog
 from kshare_core.tracing import Span, Tracer, current_traceparent, is_sampled
 from kshare_fastpath.prompt_future import when_ended
 from kshare_rpc.call_statistics import DENIED, HANDLER_FAILED, MALFORMED, STOPPED, CallStatistics
+from kshare_rpc.claimed_roles import RoleNotHeld, check_claimed_role
 from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, encode_frame
 from kshare_rpc.exchange.tls import ANYBODY, EVERY_ROLE, Caller
 from kshare_rpc.generated.kshare.v1.common_pb2 import FrameHeader
@@ -116,6 +117,8 @@ class _ServedCall:
             self._span = begin_span(self._server.tracer, header.method, header.traceparent)
         try:
             self._request = self._method.request_type.FromString(header.message)
+            if self._caller.roles is not EVERY_ROLE:
+                check_claimed_role(self._request, self._caller)
             return self._handler(self._request, payload)
         except Exception as error:
             self.failed(error)
@@ -141,6 +144,11 @@ class _ServedCall:
         if isinstance(error, DecodeError) and self._request is None:
             statistics.failed(MALFORMED)
             self._answer.failure = f"the request is not a valid {self._method.request_type.__name__}: {error}"
+        elif isinstance(error, RoleNotHeld):
+            statistics.failed(DENIED)
+            self._answer.failure = str(error)
+            if self._server.audit is not None:
+                self._server.audit.denial(self._header.method, self._caller)
         elif isinstance(error, asyncio.CancelledError):
             statistics.failed(STOPPED)
             self._answer.failure = f"{REFUSED_PREFIX}the server at {address} stopped before it could answer"

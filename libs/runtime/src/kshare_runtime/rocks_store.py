@@ -71,6 +71,8 @@ each byte of logs of several partitions was written 4.3 times, with 2.9 s of pro
 times with 2.2 s. A read looks into each of them, which measured the same."""
 WRITE_AHEAD_LOG_BYTES = 256 * 1024 * 1024
 OPEN_FILES_LIMIT = 512
+PRIVATE = 0o700
+"""The mode of a new directory: records, credentials and keys are in it."""
 INFO_LOG_BYTES = 4 * 1024 * 1024
 INFO_LOG_COUNT = 2
 
@@ -131,7 +133,7 @@ class RocksStore:
         self._damaged = {}
         try:
             if not self._read_only:
-                path.mkdir(parents=True, exist_ok=True)
+                path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             self._confirmed = ConfirmedWrites(path)
             self._reserved = ReservedLog(path)
             self._begun = BegunWrites(

@@ -20,6 +20,12 @@ from kshare_servicekit.memory.limit import queued_bytes
 from kshare_servicekit.own_host import own_host
 from kshare_servicekit.process import role_main
 from kshare_servicekit.process_settings import GatewayProcessSettings
+from kshare_servicekit.tls.between_roles import needs_known_roles
+
+OPEN_ROLES = (
+    "clients authenticate, and whoever reaches the roles' own ports does not have to: give each role a certificate "
+    "(kshare.rpc.ssl.*)"
+)
 
 
 def build(environment: Environment, network: Network, settings: GatewayProcessSettings) -> GatewayNode:
@@ -35,6 +41,8 @@ def build(environment: Environment, network: Network, settings: GatewayProcessSe
             raise InvalidConfig(
                 "--advertised-host is not allowed together with listeners; set advertised.listeners instead"
             )
+        if needs_known_roles(configs, has_users=any(listener.is_sasl for listener in listeners)):
+            warnings = [*warnings, OPEN_ROLES]
         for warning in warnings:
             log.warning("%s: %s", settings.config, warning)
         return GatewayNode(

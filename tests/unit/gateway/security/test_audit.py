@@ -10,6 +10,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_core.security.acls import Operation, ResourceType
+from kshare_core.security.audit_log import write_audit_line
 from kshare_core.security.bounded_lines import LINES_PER_SECOND
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.request_context import RequestContext
@@ -79,6 +80,13 @@ def test_an_operation_says_who_what_from_where_and_how_it_ended(caplog: pytest.L
         "outcome": "failed",
         "error_codes": {"TOPIC_ALREADY_EXISTS": 1},
     }
+
+
+def test_texts_of_clients_have_no_controls_of_terminals(caplog: pytest.LogCaptureFixture) -> None:
+    text = "orders\x9b2J\u202e\u2028"
+    write_audit_line("operation", {"client_id": text})
+    (record,) = [record for record in caplog.records if record.name == "kshare.audit"]
+    assert record.getMessage().isascii() and json.loads(record.getMessage())["client_id"] == text
 
 
 def test_configs_are_named_without_their_values(caplog: pytest.LogCaptureFixture) -> None:

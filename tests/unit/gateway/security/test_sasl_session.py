@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jwt
@@ -17,7 +18,9 @@ from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.configs.jaas import parse_jaas
 from kshare_core.configs.process import process_configs
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_gateway.security.sasl.configuration import SaslListener
+from kshare_gateway.connections.listeners import configured_listeners
+from kshare_gateway.security.configuration import sasl_listeners
+from kshare_gateway.security.sasl.configuration import SIGNED_HANDLERS, SaslListener
 from kshare_gateway.security.sasl.mechanism import SaslFailure
 from kshare_gateway.security.sasl.oauth_bearer import TokenRefused
 from kshare_gateway.security.sasl.scram import ScramType, ScramUsers, credential_of_salted_password
@@ -129,12 +132,43 @@ def test_a_jaas_value_that_cannot_be_read_is_not_shown(text: str) -> None:
             },
             "jwks.endpoint.url is missing",
         ),
+        (
+            "OAUTHBEARER",
+            {
+                "oauthbearer_sasl_jaas_config": BEARER,
+                "oauthbearer_sasl_oauthbearer_jwks_endpoint_url": "https://keys.example",
+            },
+            "jwks.endpoint.url has no effect, so anybody could make a token: set",
+        ),
+        (
+            "OAUTHBEARER",
+            {"oauthbearer_sasl_jaas_config": BEARER, "sasl_oauthbearer_expected_issuer": "https://issuer.example"},
+            "expected.issuer has no effect",
+        ),
     ],
 )
 def test_a_listener_that_could_not_authenticate_is_refused(mechanisms: str, settings: Settings, named: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         listener_of(mechanisms, settings)
     assert named in str(refused.value) and "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("is_signed_elsewhere", [False, True])
+def test_configs_of_signed_tokens_for_all_listeners_need_one_that_checks_them(is_signed_elsewhere: bool) -> None:
+    texts = {
+        "listeners": "SASL://127.0.0.1:9092,SIGNED://127.0.0.1:9093",
+        "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,SIGNED:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": "file:///keys.json",
+        "listener.name.sasl.oauthbearer.sasl.jaas.config": BEARER,
+        "listener.name.signed.oauthbearer.sasl.jaas.config": BEARER,
+    }
+    handler = {"listener.name.signed.oauthbearer.sasl.server.callback.handler.class": SIGNED_HANDLERS[0]}
+    configs, _ = process_configs({**texts, **(handler if is_signed_elsewhere else {})})
+    listeners = configured_listeners(configs, lambda: "localhost")
+    refused = pytest.raises(InvalidConfig, match=r"^sasl\.oauthbearer\.jwks\.endpoint\.url has no effect")
+    with nullcontext() if is_signed_elsewhere else refused:
+        sasl_listeners(configs, listeners, ScramUsers(dict))
 
 
 def test_the_jaas_config_without_a_listener_is_refused() -> None:
@@ -322,7 +356,15 @@ def test_unsecured_tokens(claims: dict[str, Any], status: str | None) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"", b"n,,", b"n,,\x01\x01", b"n,,\x01auth=Basic eA==\x01\x01", b"y,,\x01auth=Bearer x\x01\x01", b"\xff" * 10],
+    [
+        b"",
+        b"n,,",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic eA==\x01\x01",
+        b"y,,\x01auth=Bearer x\x01\x01",
+        b"\xff" * 10,
+        b"n,," + 128 * b"\x01a=" + b"\x01auth=Bearer " + b"eyJhbGciOiJub25lIn0.e30." + b"\x01\x01",
+    ],
 )
 def test_a_first_message_without_a_token_fails(message: bytes) -> None:
     from kshare_gateway.security.sasl.oauth_bearer import OAuthBearerExchange

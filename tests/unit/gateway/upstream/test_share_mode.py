@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.dispatch import SERVED_APIS
 from kshare_gateway.security.authorized_operations import UNKNOWN
@@ -353,6 +353,30 @@ def test_permissions_are_asked_once_and_again_when_they_are_old() -> None:
         assert not unnamed.allows(*group[0]) and unnamed.take_missing() == {group[0]}, "old ones are asked for again"
 
     VirtualLoop().run(whole())
+
+
+@pytest.mark.parametrize("operation", [Operation.READ, Operation.DESCRIBE])
+def test_an_answer_that_says_nothing_of_a_permission_is_none(operation: Operation) -> None:
+    """A broker whose authorizer fails answers UNKNOWN_SERVER_ERROR: nothing is allowed, and it is asked again."""
+    code = [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    async def ask(request: Any, served: Any) -> Any:
+        if type(request).__name__ == "HeartbeatRequest":
+            return HeartbeatResponse(error_code=code[0])
+        return FindCoordinatorResponse(error_code=code[0], coordinators=[])
+
+    async def whole() -> None:
+        permissions = RequestPermissions(ClientPermissions(ask, cache_ms=10_000))
+        permission = Permission(operation, ResourceType.GROUP, "g")
+        with pytest.raises(KafkaError) as refused:
+            await permissions.learn([permission])
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not permissions.allows(*permission)
+        code[0] = ErrorCode.NOT_COORDINATOR
+        await permissions.learn([permission])
+        assert permissions.allows(*permission)
+
+    asyncio.run(whole())
 
 
 def test_requests_of_one_connection_do_not_take_each_others_missing_permissions() -> None:

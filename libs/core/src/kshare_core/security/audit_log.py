@@ -15,4 +15,4 @@ log = logging.getLogger("kshare.audit")
 
 def write_audit_line(event: str, fields: dict[str, Any]) -> None:
     line = {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "logger": log.name, "event": event}
-    log.info("%s", json.dumps({**line, **fields}, ensure_ascii=False))
+    log.info("%s", json.dumps({**line, **fields}))  # in ASCII: a client's text may have controls of terminals

@@ -27,6 +27,8 @@ _STORE_CONFIGS = (
     "kshare.rpc.ssl.truststore.location",
     "kshare.rpc.ssl.truststore.type",
     "kshare.rpc.ssl.truststore.password",
+    "kshare.rpc.ssl.roles.required",
+    "kshare.rpc.ssl.endpoint.identification.algorithm",
 )
 _PREFIX = "kshare.rpc."
 
@@ -64,12 +66,14 @@ def exchange_tls(configs: Configs) -> ExchangeTls | None:
     )
 
 
-def needs_known_roles(configs: Configs) -> bool:
-    """Whether clients need permissions, and nothing keeps strangers from the roles' own ports, which ask for none.
+def needs_known_roles(configs: Configs, *, has_users: bool = False) -> bool:
+    """Whether clients authenticate or need permissions, and nothing keeps strangers from the roles' own ports.
 
-    An authorizer gives permissions, and so may an existing cluster at which clients authenticate.
+    An authorizer gives permissions, and so may an existing cluster at which clients authenticate. `has_users`: clients
+    authenticate at a listener of a gateway.
     """
-    return (_has_authorizer(configs) or _has_users_of_cluster(configs)) and not _has_keystore(configs)
+    asks_clients = has_users or _has_authorizer(configs) or _has_users_of_cluster(configs)
+    return asks_clients and not _has_keystore(configs)
 
 
 def check_roles_are_known(configs: Configs) -> None:

@@ -1,4 +1,4 @@
-"""The certificates with which the roles of a `kshare up` know each other while clients need permissions.
+"""The certificates with which the roles of a `kshare up` know each other, if clients authenticate or need permissions.
 
 Their ports are on the loopback interface, where every local user can reach them, and take calls that no ACL is asked
 about. So without `kshare.rpc.ssl.*` in the configuration, each start makes a private authority and a certificate for
@@ -12,13 +12,14 @@ certificates/<role>.properties     the configs that name them
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.up.data_directory import CERTIFICATES, DataDirectory
 from kshare.up.plan import COORDINATOR, GATEWAY, INTERNAL_HOST, LEADER, SHARE_COORDINATOR
 from kshare_core.configs import Configs
+from kshare_gateway.connections.listeners import GatewayListener
 from kshare_servicekit.properties import parse_properties
 from kshare_servicekit.tls.between_roles import needs_known_roles
 
@@ -26,10 +27,12 @@ ADMINISTRATOR = "administrator"
 BACKSLASH = "\\"
 
 
-def own_certificates(directory: DataDirectory, configs: Configs) -> dict[str, Path]:
+def own_certificates(
+    directory: DataDirectory, configs: Configs, listeners: Sequence[GatewayListener]
+) -> dict[str, Path]:
     """A property file for each role; empty if the roles need no certificates or have them. CommandFailed."""
     folder = directory.path / CERTIFICATES
-    if not needs_known_roles(configs):
+    if not needs_known_roles(configs, has_users=any(listener.is_sasl for listener in listeners)):
         return {}
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -125,7 +125,7 @@ def _run_until_interrupted(options: UpOptions, examine: Examine | None) -> bool:
             share_coordinators=configs.integer(SHARE_COORDINATORS),
             leaders=configs.integer(LEADERS),
         )
-        certificates = own_certificates(directory, configs)
+        certificates = own_certificates(directory, configs, listeners)
         plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
         processors = len(os.sched_getaffinity(0))
         one_process = is_one_process(options.processes, len(plan.nodes), processors=processors)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from kshare.failure import BAD_USE, CommandFailed
 
+PRIVATE = 0o700
+"""Records, credentials and keys are in the directory. One that exists keeps its mode."""
 RUN = "run"
 CERTIFICATES = "certificates"
 ADMINISTRATOR_PROPERTIES = Path(CERTIFICATES, "administrator.properties")
@@ -30,7 +32,7 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             for name in ("logs", RUN):
                 (self.path / name).mkdir(exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

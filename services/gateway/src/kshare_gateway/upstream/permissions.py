@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kshare_core.errors import ErrorCode
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.gateway import loop_ms
 from kshare_gateway.security.authorized_operations import SUPPORTED, UNKNOWN
@@ -123,13 +123,11 @@ class ClientPermissions:
         group_id = wanted.name
         if wanted.operation == Operation.READ:
             beat = HeartbeatRequest(group_id=group_id, generation_id=-1, member_id=NO_MEMBER)
-            code = (await self._ask(beat, HEARTBEAT)).error_code
-            return bool(code != ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return _is_authorized(group_id, [(await self._ask(beat, HEARTBEAT)).error_code])
         if wanted.operation == Operation.DESCRIBE:
             find = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
             found = await self._ask(find, FIND_COORDINATOR)
-            codes = [found.error_code, *(each.error_code for each in found.coordinators)]
-            return ErrorCode.GROUP_AUTHORIZATION_FAILED not in codes
+            return _is_authorized(group_id, [found.error_code, *(each.error_code for each in found.coordinators)])
         return await self._other_operation(wanted, learned)
 
     async def _other_operation(self, wanted: Permission, learned: Mapping[Permission, bool]) -> bool:
@@ -182,6 +180,35 @@ def _of_bits(resource_type: ResourceType, name: str, bits: int) -> dict[Permissi
     }
 
 
+def _is_authorized(group_id: str, codes: Sequence[int]) -> bool:
+    """What the codes of an answer say of the permission on the group; KafkaError, to try again, if nothing."""
+    if ErrorCode.GROUP_AUTHORIZATION_FAILED in codes:
+        return False
+    failures = [code for code in codes if code not in _AFTER_AUTHORIZATION]
+    if failures:
+        text = f"The permissions on group {group_id} are not known now: a broker answered error {failures[0]}"
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return True
+
+
+_AFTER_AUTHORIZATION = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+    }
+)
+"""The codes of Heartbeat and FindCoordinator that brokers answer only to clients with the permission.
+
+INVALID_REPLICATION_FACTOR: of a cluster that cannot create __consumer_offsets.
+"""
 _UNKNOWN = (False, -1)
 _PROBED = (Operation.READ, Operation.DESCRIBE)
 """The operations on a group that one request shows."""

@@ -27,6 +27,12 @@ SIGNED_HANDLERS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
+OF_SIGNED_TOKENS = (
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.expected.audience",
+)
+"""Configs that only the handlers above read; each is empty by default."""
 HANDLER = "sasl.server.callback.handler.class"
 JAAS = "sasl.jaas.config"
 
@@ -38,6 +44,12 @@ class SaslMechanism:
     begin: Callable[[], SaslExchange]
     maximum_session_ms: int
     """connections.max.reauth.ms; 0: sessions have no end of their own."""
+
+
+def without_effect(name: str, prefix: str) -> str:
+    """What is wrong with a config of signed tokens at a listener that takes all."""
+    handler = f"{prefix}{OAUTHBEARER.lower()}.{HANDLER}"
+    return f"{name} has no effect, so anybody could make a token: set {handler}={SIGNED_HANDLERS[0]}"
 
 
 class SaslListener:
@@ -75,6 +87,8 @@ class SaslListener:
             self._expect(mechanism, module, SCRAM_MODULE)
             return lambda: scram_users.exchange(mechanism)
         self._expect(mechanism, module, BEARER_MODULE)
+        if not handler:
+            self._check_nothing_is_for_signed_tokens()
         validator = self._signed_tokens() if handler else self._unsecured_tokens(module)
         return lambda: OAuthBearerExchange(validator)
 
@@ -92,6 +106,13 @@ class SaslListener:
 
     def _jaas_name(self, mechanism: str) -> str:
         return f"{self._prefix}{mechanism.lower()}.{JAAS}"
+
+    def _check_nothing_is_for_signed_tokens(self) -> None:
+        """InvalidConfig where Kafka ignores these configs: its default handler checks no signature."""
+        for prefix in (f"{self._prefix}{OAUTHBEARER.lower()}.", self._prefix):
+            for name in OF_SIGNED_TOKENS:
+                if f"{prefix}{name}" in self._configs.table and self._configs.is_set(f"{prefix}{name}"):
+                    raise InvalidConfig(without_effect(f"{prefix}{name}", self._prefix))
 
     def _signed_tokens(self) -> TokenValidator:
         url = self._text("sasl.oauthbearer.jwks.endpoint.url")

@@ -13,6 +13,8 @@ from typing import Protocol
 from kshare_gateway.security.sasl.mechanism import Authenticated, SaslFailure
 
 OAUTHBEARER = "OAUTHBEARER"
+MOST_PAIRS = 128
+"""The token and its SASL extensions (KIP-342). Of pairs as short as can be a message would hold 170,000."""
 CONFIRMATION = b"\x01"
 _FIRST = re.compile(r"n,(?:a=([^,]*))?,\x01(.*)\x01\x01", re.DOTALL)
 _PAIR = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")
@@ -45,7 +47,10 @@ class OAuthBearerExchange:
         match = _FIRST.fullmatch(message.decode("latin-1"))
         if match is None:
             raise SaslFailure("Invalid OAUTHBEARER client first message")
-        pairs = [_PAIR.fullmatch(part) for part in match[2].split("\x01")]
+        parts = match[2].split("\x01", MOST_PAIRS)
+        if len(parts) > MOST_PAIRS:
+            raise SaslFailure(f"Invalid OAUTHBEARER client first message: more than {MOST_PAIRS} pairs")
+        pairs = [_PAIR.fullmatch(part) for part in parts]
         authorization = [pair[2] for pair in pairs if pair is not None and pair[1] == "auth"]
         bearer = _BEARER.fullmatch(authorization[0].strip()) if len(authorization) == 1 and all(pairs) else None
         if bearer is None:
