@@ -39,6 +39,12 @@ def heartbeat(group_id: str) -> pb.HeartbeatRequest:
     return pb.HeartbeatRequest(group_id=group_id, member_id="m")
 
 
+def consumer_heartbeat(**fields: Any) -> pb.ConsumerGroupHeartbeatRequest:
+    """Of a member; partial unless `fields` say everything."""
+    given: dict[str, Any] = {"rebalance_timeout_ms": 300_000, **fields}
+    return pb.ConsumerGroupHeartbeatRequest(group_id=FIRST, member_id="m", member_epoch=3, **given)
+
+
 def answering(cluster: ScriptedCoordinators, method: Method[Any, Any], **fields: Any) -> None:
     for node in cluster.nodes.values():
         node.answers[method.name] = lambda request: method.response_type(**fields)
@@ -196,6 +202,23 @@ def test_the_group_has_no_owner() -> None:
             False,
         ),
         (methods.CONSUMER_GROUP_HEARTBEAT, pb.ConsumerGroupHeartbeatRequest(group_id=FIRST, member_epoch=0), False),
+        (methods.CONSUMER_GROUP_HEARTBEAT, consumer_heartbeat(rebalance_timeout_ms=-1), False),
+        (methods.CONSUMER_GROUP_HEARTBEAT, consumer_heartbeat(has_subscribed_topic_names=True), False),
+        (
+            methods.CONSUMER_GROUP_HEARTBEAT,
+            consumer_heartbeat(has_subscribed_topic_names=True, has_owned_partitions=True),
+            True,
+        ),
+        (
+            methods.CONSUMER_GROUP_HEARTBEAT,
+            consumer_heartbeat(rebalance_timeout_ms=-1, has_subscribed_topic_names=True, has_owned_partitions=True),
+            False,
+        ),
+        (
+            methods.CONSUMER_GROUP_HEARTBEAT,
+            consumer_heartbeat(has_subscribed_topic_regex=True, has_owned_partitions=True),
+            True,
+        ),
     ],
 )
 def test_which_calls_are_retried_when_their_outcome_is_unknown(

@@ -29,6 +29,7 @@ from google.protobuf.message import Message
 from kshare_core.errors import ErrorCode
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated import methods
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.network import (
     CallNotStarted,
     CallTimeout,
@@ -49,6 +50,8 @@ LONGEST_BACK_OFF_MS = 250
 OWNER_CHANGED_GRACE_MS = 1_000
 """How long a former owner may still answer calls that were sent to it before."""
 
+AS_BEFORE = -1
+"""The rebalance timeout of a ConsumerGroupHeartbeat that says only what has changed."""
 _HEARTBEATS: tuple[Method[Any, Any], ...] = (methods.SHARE_GROUP_HEARTBEAT, methods.CONSUMER_GROUP_HEARTBEAT)
 
 
@@ -100,8 +103,19 @@ def is_refused(answer: Message) -> bool:
 def may_be_repeated(method: Method[Any, Any], request: Any) -> bool:
     """Whether a call is idempotent, so that it may be retried when its outcome is unknown."""
     if method in _HEARTBEATS:  # 0 joins, below 0 leaves
-        return bool(request.member_id) and request.member_epoch > 0
+        is_of_a_member = bool(request.member_id) and request.member_epoch > 0
+        return is_of_a_member and (method is not methods.CONSUMER_GROUP_HEARTBEAT or _says_everything(request))
     return method.is_repeatable
+
+
+def _says_everything(request: pb.ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the answer has the assignment, even if the call before it has made the member's step already.
+
+    Otherwise the assignment of that step would reach nobody: the member fetches nothing, or gives nothing back. Clients
+    send everything after an error, so it is theirs to repeat.
+    """
+    has_topics = request.has_subscribed_topic_names or request.has_subscribed_topic_regex
+    return request.rebalance_timeout_ms != AS_BEFORE and has_topics and request.has_owned_partitions
 
 
 class CoordinatorCalls:

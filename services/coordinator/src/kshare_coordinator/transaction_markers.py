@@ -11,9 +11,9 @@ If the client keeps its producer epoch (before KIP-890), such a marker could end
 the first call takes an epoch that was never in a marker, which fences earlier incarnations. A new one is taken after
 each call whose outcome is unknown. Leaders refuse older epochs (TRANSACTION_COORDINATOR_FENCED).
 
-Groups. Some offsets in a transaction may belong to groups of other coordinators. When all partitions are done, these
-coordinators are told the outcome (see `transaction_owners`), with the same epoch. Then the machine completes the
-transaction.
+Groups. Some offsets in a transaction may belong to groups of other coordinators. These coordinators are told the
+outcome (see `transaction_owners`) beside the markers, with the same epoch, so that their groups do not wait for a
+partition without a leader. When all partitions are done and all groups told, the machine completes the transaction.
 
 INVALID_PRODUCER_EPOCH means that the partition's log has a later epoch of the producer. The outcome can then never be
 written there, nor is it needed, so the partition counts as done. Kafka's coordinator stops sending instead, and the
@@ -124,6 +124,7 @@ class TransactionMarkers:
         """Starts sending the markers of a transaction whose outcome is decided."""
         ending = _Ending.of(self._state().transactions[transactional_id])
         self._endings[transactional_id] = ending
+        self._tell_groups(ending)
         self._route(ending, ending.remaining)
 
     def catalog_changed(self) -> None:
@@ -214,22 +215,14 @@ class TransactionMarkers:
         ending.retry = None
         failed, ending.failed = ending.failed, {}
         if ending.remaining:
+            self._tell_groups(ending)
             self._route(ending, failed)
         else:
             self._finish(ending)
 
     def _finish(self, ending: _Ending) -> None:
-        """After all partitions are done: tells groups of other coordinators, then completes the transaction."""
-        if self._stopped or ending.is_forgotten or ending.telling is not None:
-            return
-        try:
-            unnotified = self._unnotified(ending)
-        except StorageFailure:  # the state is being reloaded
-            self._retry_later(ending)
-            return
-        if unnotified:
-            work: Coroutine[None, None, None] = self._notify_groups(ending, unnotified)
-            ending.telling = asyncio.get_running_loop().create_task(work)
+        """After all partitions are done: completes the transaction, if all groups of other coordinators are told."""
+        if self._stopped or ending.is_forgotten or not self._tell_groups(ending):
             return
         command = CompleteTransaction(
             transactional_id=ending.transactional_id,
@@ -256,6 +249,20 @@ class TransactionMarkers:
 
     # Groups of other coordinators
 
+    def _tell_groups(self, ending: _Ending) -> bool:
+        """Whether all are told; if not, they are being told now, or will be in a while."""
+        if self._stopped or ending.is_forgotten or ending.telling is not None:
+            return False
+        try:
+            unnotified = self._unnotified(ending)
+        except StorageFailure:  # the state is being reloaded
+            self._retry_later(ending)
+            return False
+        if unnotified:
+            work: Coroutine[None, None, None] = self._notify_groups(ending, unnotified)
+            ending.telling = asyncio.get_running_loop().create_task(work)
+        return not unnotified
+
     def _unnotified(self, ending: _Ending) -> list[str]:
         state = self._state()
         metadata = state.transactions.get(ending.transactional_id)
@@ -275,13 +282,16 @@ class TransactionMarkers:
         ending.telling = None
         ending.notified.update({group_id: None for group_id in group_ids if group_id not in problems})
         if not problems:
-            self._finish(ending)
+            if not ending.remaining:
+                self._finish(ending)
         elif not (self._stopped or ending.is_forgotten):
             text = "the end of transaction %s has not reached all of its groups, retrying in %d ms: %s"
             log.warning(text, ending.transactional_id, ending.delay_ms, next(iter(problems.values())))
             self._retry_later(ending)
 
     def _retry_later(self, ending: _Ending) -> None:
+        if ending.retry is not None:
+            return
         loop = asyncio.get_running_loop()
         ending.retry = loop.call_later(ending.delay_ms / 1000, self._try_again, ending)
         ending.delay_ms = min(2 * ending.delay_ms, MAXIMUM_RETRY_MS)

@@ -342,6 +342,8 @@ class NewMember(ConsumerMember):
         self.member_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
         self._epoch = 0
         self._assigned: list[int] = []
+        self._told: tuple[int, ...] | None = None
+        """The partitions that the last heartbeat without a failure said it owns; None: the next one says everything."""
 
     def _as_reader(self) -> dict[str, Any]:
         return {"member_id": self.member_id, "epoch": self._epoch}
@@ -363,25 +365,44 @@ class NewMember(ConsumerMember):
 
     async def _heartbeat(self) -> Any:
         """None where it has to join again."""
-        part_type: Any = heartbeat_request.TopicPartitions
-        owned = tuple(sorted(self._positions))
-        parts = (part_type(topic_id=self._topic_id, partitions=owned),) if owned else ()
-        request_type: Any = heartbeat_request.ConsumerGroupHeartbeatRequest
-        request = request_type(
-            group_id=self.group,
-            member_id=self.member_id,
-            member_epoch=self._epoch,
-            rebalance_timeout=milliseconds(REBALANCE_MS),
-            subscribed_topic_names=(self._topic,),
-            topic_partitions=parts,
-        )
-        answer = await self._call(request, heartbeat_response.ConsumerGroupHeartbeatResponse)
+        answer = await self._answered()
         if self._is_fenced("ConsumerGroupHeartbeat", answer.error_code):
             self._epoch, self._positions, self._assigned = 0, {}, []
             return None
         if answer.member_epoch < self._epoch:
             self._client.bug(f"the member epoch went from {self._epoch} back to {answer.member_epoch}")
         return answer
+
+    async def _answered(self) -> Any:
+        """The answer to a heartbeat that says what has changed; everything after a failure, as Java's clients do."""
+        while True:
+            self.check_running()
+            owned = tuple(sorted(self._positions))
+            request = self._request(owned)
+            self._told = None
+            try:
+                answer = await self._client.call_any(request, heartbeat_response.ConsumerGroupHeartbeatResponse)
+            except ConnectionLost:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if answer.error_code not in TRANSIENT:
+                self._told = None if answer.error_code else owned
+                return answer
+            await asyncio.sleep(RETRY_S)
+
+    def _request(self, owned: tuple[int, ...]) -> Any:
+        part_type: Any = heartbeat_request.TopicPartitions
+        parts = (part_type(topic_id=self._topic_id, partitions=owned),) if owned else ()
+        is_full = self._told is None or self._epoch == 0
+        request_type: Any = heartbeat_request.ConsumerGroupHeartbeatRequest
+        return request_type(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self._epoch,
+            rebalance_timeout=milliseconds(REBALANCE_MS if is_full else -1),
+            subscribed_topic_names=(self._topic,) if is_full else None,
+            topic_partitions=parts if is_full or owned != self._told else None,
+        )
 
     async def _assign(self, answer: Any) -> bool:
         """Whether it gave something back, and has to say so at once."""

@@ -64,6 +64,34 @@ def test_offsets_of_groups_everywhere_take_effect_together_with_the_transaction(
     several.run(main)
 
 
+def test_offsets_do_not_wait_for_the_marker_of_a_partition_without_a_leader() -> None:
+    """Nor does whoever takes over what they are about."""
+    several = SeveralCoordinators()
+
+    async def main() -> None:
+        client = await begun(several)
+        of_three = groups(several)
+        producer = await client.begin(ID)
+        added = pb.AddPartitionsToTxnRequest.Transaction(
+            transactional_id=ID, producer_id=producer[0], producer_epoch=producer[1]
+        )
+        added.topics.add(topic_name="t", partitions=[0])
+        answer = await client.active(methods.ADD_PARTITIONS_TO_TXN, pb.AddPartitionsToTxnRequest(transactions=[added]))
+        assert [result.error_code for result in answer.results[0].partitions] == [0]
+        for group_id in of_three:
+            assert await client.transactional_commit(ID, producer, group_id, "t", 9) == 0
+        assert (await client.end(ID, producer)).error_code == 0
+        await asyncio.sleep(1)
+        assert await offsets(client, of_three, stable=True) == [9, 9, 9]
+        described = await client.active(
+            methods.DESCRIBE_TRANSACTIONS, pb.DescribeTransactionsRequest(transactional_ids=[ID])
+        )
+        assert described.transaction_states[0].transaction_state == "PrepareCommit"
+        assert await client.add_offsets(ID, (producer[0], producer[1] + 1), of_three[0]) == E.CONCURRENT_TRANSACTIONS
+
+    several.run(main)
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

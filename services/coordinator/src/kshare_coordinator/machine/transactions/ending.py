@@ -277,7 +277,10 @@ def _wrong_state(metadata: TransactionMetadata, request: pb.EndTxnRequest) -> Ka
 def _ended(
     state: CoordinatorState, metadata: TransactionMetadata, committed: bool, transaction_version: int, now_ms: int
 ) -> tuple[list[Record], TransactionMetadata, list[Effect]]:
-    """The records, the value that the id will have when the transaction is complete, and what the shell must do."""
+    """The records, the value that the id will have when the transaction is complete, and what the shell must do.
+
+    Offsets take effect at once: the outcome is decided, and a partition without a leader delays markers for as long.
+    """
     found: list[Record] = []
     next_producer_id = NO_PRODUCER_ID
     if transaction_version >= TRANSACTION_VERSION_2 and metadata.is_exhausted:
@@ -292,7 +295,8 @@ def _ended(
     done = completed(ending, now_ms)
     if ending.partitions or groups_elsewhere(state, ending):
         effect = TransactionEnding(transactional_id=metadata.transactional_id)
-        return [*found, *transaction_records(ending)], done, [effect]
+        offsets = records_at_transaction_end(state, ending.producer_id, ending.is_committed, now_ms)
+        return [*found, *transaction_records(ending), *offsets], done, [effect]
     return [*found, *_completion(state, ending, done, now_ms)], done, []
 
 
