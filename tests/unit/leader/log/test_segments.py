@@ -223,6 +223,32 @@ def test_older_records_are_found_by_time_after_a_newer_one_before_them_was_remov
         log.restart()
 
 
+@pytest.mark.parametrize("is_of_an_older_version", [False, True])
+def test_a_log_opens_from_the_end_of_its_index_after_its_newest_timestamp_was_removed(
+    monkeypatch: pytest.MonkeyPatch, is_of_an_older_version: bool
+) -> None:
+    """One damaged batch far below would otherwise keep the partition from opening, and every open would read it all."""
+    monkeypatch.setattr(pending_appends, "INDEX_INTERVAL_BYTES", 300)
+    log = HousekeptLog(TopicSettings(segment_bytes=600), tail_bytes=0)
+    for time_ms in (1_000_000, *range(40)):
+        log.append([b"v" * 50], timestamps_ms=[time_ms])
+    log.move_start(1)
+    log.move_start(8)
+    assert len(log.log.segments) > 3
+    if is_of_an_older_version:  # it left entries that were made of removed records
+        stale = Write(keys.TIMESTAMPS, keys.timestamp_key(PREFIX, 1_000_000), keys.timestamp_value(9))
+        log.store.write([stale])
+    else:
+        entries = [keys.timestamp_of(key) for key, _ in log.store.scan(keys.TIMESTAMPS, PREFIX)]
+        assert entries and max(entries) <= 39
+    for time_ms in range(40, 50):
+        log.append([b"v" * 50], timestamps_ms=[time_ms])
+    log.store.write([Write(keys.LOG, keys.long_key(PREFIX, 20), b"damaged")])
+    log.restart()
+    assert [batch.base_offset for batch in log.log.read(49, 1 << 20)] == [49, 50]
+    assert asyncio.run(log.log.offset_for_timestamp(45)) == (45, 46)
+
+
 def test_a_look_up_by_time_reads_no_segment_whose_records_are_older() -> None:
     log = HousekeptLog(TopicSettings(segment_bytes=300), tail_bytes=0)
     for time_ms in (1_000_000, *range(8), 500, 501):

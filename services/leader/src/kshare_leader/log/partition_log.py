@@ -120,7 +120,7 @@ class PartitionLog:
             raise StorageFailure(f"the log of partition {self.name} is damaged: {error}") from error
         self._leader_epoch = -1
         self._lead_first(leader_epoch)
-        self._max_timestamp_ms = self._newest_segment_ms()
+        self._max_timestamp_ms = self.segments.newest_timestamp_ms
         self._has_unreachable = self._positions.start_offset > 0
         self._reported_damage = ""
         self._tail = tails.open(key, self._next_offset)
@@ -479,9 +479,6 @@ class PartitionLog:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
         return found
 
-    def _newest_segment_ms(self) -> int:
-        return max([segment.largest_timestamp_ms for segment in self.segments])
-
     def _report_damage(self, offset: int, failure: StorageFailure) -> None:
         """Reports each damaged place once, however often clients read there."""
         text = f"partition {self.name} cannot be read at offset {offset}: {failure}"
@@ -504,6 +501,7 @@ class PartitionLog:
         positions = Positions(start_offset, self._positions.first_dirty_offset)
         change = plan_start(self.segments, positions, self._next_offset, self._prefix)
         change.writes.extend([Write(keys.TIMESTAMPS, key, None) for key in self._stored.index_keys_below(start_offset)])
+        change.writes.extend(self._stored.lowered_index(self.segments.newest_without(change.gone)))
         change.writes.extend(self._leader_epochs.removals(start_offset, self._prefix))
         return change
 
@@ -511,7 +509,7 @@ class PartitionLog:
         """Applies a durable change of the start offset; nothing below is readable afterwards. Call `notify` then."""
         self._positions = change.positions
         self.segments.remove(change.gone, self._next_offset)
-        self._max_timestamp_ms = self._newest_segment_ms()
+        self._max_timestamp_ms = self.segments.newest_timestamp_ms
         self._tails.drop_before(self._key, change.positions.start_offset)
         self._leader_epochs.forget_below(change.positions.start_offset)
         self._has_unreachable = True
@@ -555,9 +553,12 @@ class PartitionLog:
             Write(keys.SEGMENTS, keys.long_key(self._prefix, segment.base_offset), None) for segment in segments[1:]
         ]
         writes += self.producers.aborted.removals(removed_markers)
-        self._store.write([*writes, segment_write(self._prefix, merged)])
+        newest_ms = max(self.segments.newest_without(segments), merged.largest_timestamp_ms)
+        lowered = self._stored.lowered_index(newest_ms)
+        self._store.write([*writes, segment_write(self._prefix, merged), *lowered])
         self.producers.aborted.forget(removed_markers)
         self.segments.replace(segments, merged)
+        self._max_timestamp_ms = newest_ms
         self._tails.replace(self._key, batches)
 
     def mark_clean(self, first_dirty_offset: int) -> None:

@@ -189,6 +189,17 @@ class SegmentTable:
     def size_bytes(self) -> int:
         return sum([segment.size_bytes for segment in self])
 
+    @property
+    def newest_timestamp_ms(self) -> int:
+        """NO_TIMESTAMP if no record has one."""
+        return max([segment.largest_timestamp_ms for segment in self])
+
+    def newest_without(self, gone: Sequence[Segment]) -> int:
+        """`newest_timestamp_ms` once these segments are gone."""
+        offsets = {segment.base_offset for segment in gone}
+        left = [segment.largest_timestamp_ms for segment in self if segment.base_offset not in offsets]
+        return max(left, default=NO_TIMESTAMP)
+
     def commit(self, pending: PendingSegments) -> None:
         self.closed.extend(pending.closed)
         self.active = pending.active

@@ -24,7 +24,7 @@ from kshare_leader.log.segments import (
     decode_segment,
 )
 from kshare_leader.ports import StoredBatch
-from kshare_runtime.ports import KeyValueStore
+from kshare_runtime.ports import KeyValueStore, Write
 from kshare_wire.record_batches import check_crc, read_header
 
 FIRST_OFFSET = 0
@@ -120,6 +120,31 @@ class StoredBatches:
             found.append(key)
         return found
 
+    def lowered_index(self, newest_ms: int) -> list[Write]:
+        """The writes after which no entry of the timestamp index is newer than `newest_ms`, the log's newest record.
+
+        Nearly always none. Entries that outlive the records they were made of would hide later ones with older records,
+        and an opened log is read from the end of its index.
+        """
+        stale, end_offset = self._entries_above(newest_ms)
+        if not stale:
+            return []
+        lowered = Write(
+            keys.TIMESTAMPS, keys.timestamp_key(self._prefix, newest_ms), keys.timestamp_value(end_offset)
+        )
+        return [*(Write(keys.TIMESTAMPS, key, None) for key in stale), lowered]
+
+    def _entries_above(self, newest_ms: int) -> tuple[list[bytes], int]:
+        """The keys of entries above a timestamp, and the end offset of the index."""
+        found: list[bytes] = []
+        end_offset = FIRST_OFFSET
+        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
+            end_offset = max(end_offset, keys.parse_timestamp_value(value))
+            if keys.timestamp_of(key) <= newest_ms:
+                break
+            found.append(key)
+        return found, end_offset
+
     def open_extent(self) -> OpenedExtent:
         """The extent that a log opens with; StorageFailure where records are missing or the last batch is damaged."""
         value = self._store.get(keys.POSITIONS, self._prefix)
@@ -172,10 +197,8 @@ class StoredBatches:
 
     def _count_unsaved(self, positions: Positions, segments: SegmentTable) -> int:
         """Counts the batches after the active segment's row; returns the bytes after the index's last entry."""
-        unindexed_bytes = index_end = 0
-        for _, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
-            index_end = keys.parse_timestamp_value(value)
-            break
+        unindexed_bytes = 0
+        _, index_end = self._entries_above(segments.newest_timestamp_ms)
         saved_end = segments.active.end_offset
         for batch in self.from_offset(max(positions.start_offset, min(index_end, saved_end))):
             size_bytes = len(batch.data)
