@@ -150,7 +150,7 @@ GROUP_DASHBOARD = Dashboard(
             "sum(rate(" + of(ACKNOWLEDGED, GROUP_TOPIC + ',type="accept"') + "[$__rate_interval]))",
         ),
         stat(
-            *("Oldest lock", "s", "Since its acquisition or renewal."),
+            *("Oldest lock", "s", "Since its acquisition or renewal; at most the lock duration, 30 s by default."),
             f"max({of('kshare_leader_share_oldest_acquired_age_seconds', GROUP_TOPIC)})",
             bad_from=300,
         ),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kshare_servicekit.properties import parse_properties
 from support.clients.delivery import wait_for
 from support.environment.docker import docker, docker_environment
 from support.environment.prometheus import Prometheus
@@ -95,6 +96,32 @@ def test_roles_in_front_of_a_kafka_keep_nothing() -> None:
         assert [mount["type"] for mount in service["volumes"]] == ["bind"], name
         assert "/var/lib/kshare" in service["tmpfs"], name
         assert service["environment"]["KSHARE_NODE_ID"] == "address"
+
+
+def test_every_role_of_two_coordinators_knows_both_and_has_the_same_configs() -> None:
+    """deploy/compose/etcd.yml over docker-compose.yml; the files are read without Docker."""
+    alone, etcd = (
+        yaml.safe_load((ROOT / name).read_text())["services"]
+        for name in ("docker-compose.yml", "deploy/compose/etcd.yml")
+    )
+    callers = {
+        name: variable
+        for name, service in alone.items()
+        for variable in ("KSHARE_COORDINATOR_ADDRESS", "KSHARE_COORDINATOR")
+        if (service.get("environment") or {}).get(variable) == "coordinator:9190"
+    }
+    assert {"coordinator", "gateway-1", "console", "kshare"} <= callers.keys()
+    for name, variable in callers.items():
+        assert etcd[name]["environment"][variable] == "coordinator:9190,coordinator-2:9190", name
+        if variable == "KSHARE_COORDINATOR_ADDRESS":
+            target = "/etc/kshare/kshare.properties"
+            assert f"./deploy/compose/kshare-etcd.properties:{target}:ro" in etcd[name]["volumes"], name
+    one, several = (
+        parse_properties((ROOT / "deploy/compose" / name).read_text())
+        for name in ("kshare.properties", "kshare-etcd.properties")
+    )
+    assert one.items() <= several.items(), "the file of several coordinators replaces that of one"
+    assert several.keys() - one.keys() == {"kshare.metadata.store", "kshare.metadata.etcd.endpoints"}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

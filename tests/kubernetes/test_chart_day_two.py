@@ -125,6 +125,12 @@ def test_each_gateway_has_a_node_port_or_the_host_that_is_given_for_it() -> None
     assert told["KSHARE_ADVERTISED_LISTENERS"] == "PLAINTEXT://10.1.0.7:9092,EXTERNAL://[2001:db8::1]:30101"
 
 
+def test_the_ordinal_may_stand_before_letters() -> None:
+    values = ("gateway.external.type=perGateway", "gateway.external.host=kafka{ordinal}eu.example.com")
+    told = told_at_start(Rendered(*values)["StatefulSet", "-gateway"], "queues-kshare-gateway-1", "10.1.0.7")
+    assert told["KSHARE_ADVERTISED_LISTENERS"].endswith(",EXTERNAL://kafka1eu.example.com:30093")
+
+
 def test_no_session_affinity_is_required() -> None:
     values = ("tls.enabled=true", "tls.secretName=a", "gateway.sessionAffinity=None")
     assert Rendered(*values)["Service", "-gateway"]["spec"]["sessionAffinity"] == "None"
@@ -159,6 +165,22 @@ def test_what_is_set_for_all_pods_or_for_one_role_is_on_them() -> None:
         assert "team" not in workload["spec"]["selector"]["matchLabels"], "a selector cannot be changed later"
     assert workloads["gateway"]["metadata"]["annotations"] == {"example.com/owner": "orders"}
     assert all(each["metadata"]["labels"]["team"] == "orders" for each in found.everything())
+
+
+def test_pods_of_hooks_have_what_is_set_for_all_pods_and_nodes_of_their_own() -> None:
+    """Without the tolerations of the nodes a pre-install Job stays pending, and so the installation fails."""
+    roles = ("tls.roles.enabled=true", "tls.roles.job=true")
+    nodes = ("hooks.nodeSelector.pool=system", "hooks.tolerations[0].key=team", "hooks.tolerations[0].operator=Exists")
+    found = Rendered(*roles, *nodes, files=("day-two.yaml",))
+    for pod in (found["Job", "-role-certificates"]["spec"]["template"]["spec"], found["Pod", "-test"]["spec"]):
+        (container,) = pod["containers"]
+        assert {"name": "TZ", "value": "UTC"} in container["env"]
+        assert pod["priorityClassName"] == "important"
+        assert pod["nodeSelector"] == {"pool": "system"}
+        assert pod["tolerations"] == [{"key": "team", "operator": "Exists"}]
+    # As with `helm upgrade --reuse-values` from a chart without this value.
+    earlier = Rendered("hooks=null", *roles)["Job", "-role-certificates"]["spec"]["template"]["spec"]
+    assert not {"priorityClassName", "nodeSelector", "tolerations"} & earlier.keys()
 
 
 def test_constraints_of_a_role_replace_the_spread_of_all() -> None:
@@ -209,7 +231,10 @@ def test_with_ipv6_every_service_and_every_listener_has_it() -> None:
     assert (
         variables(found.workloads()["gateway"])["KSHARE_LISTENERS"] == "PLAINTEXT://:9092,SSL://:9093,EXTERNAL://:9094"
     )
-    plain = Rendered()
+    console = Rendered("console.enabled=true", files=("day-two.yaml",)).workloads()["console"]
+    assert variables(console)["KSHARE_CONSOLE_LISTEN"] == "[::]:8080"
+    plain = Rendered("console.enabled=true")
+    assert "KSHARE_CONSOLE_LISTEN" not in variables(plain.workloads()["console"]), "the image sets it"
     assert not any("ipFamil" in str(service) for service in plain.of_kind("Service"))
     assert "KSHARE_LISTEN" not in variables(plain.workloads()["leader"])
 

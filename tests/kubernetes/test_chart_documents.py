@@ -64,6 +64,47 @@ def test_each_documented_installation_is_rendered() -> None:
         assert "kind: Deployment" in template(*arguments)
 
 
+TLS = ("tls.enabled=true", "tls.secretName=a")
+MAP = "config.listener\\.security\\.protocol\\.map"
+
+
+@pytest.mark.parametrize(
+    ("values", "inside", "outside"),
+    [
+        ((), [""], ""),
+        (SASL, ["SASL_PLAINTEXT"], "SASL_PLAINTEXT"),
+        (TLS, ["", "SSL"], "SSL"),
+        ((*TLS, f"{MAP}=PLAINTEXT:PLAINTEXT\\,SSL:SASL_SSL"), ["", "SASL_SSL"], "SASL_SSL"),
+        ((*TLS, "gateway.external.protocol=SASL_SSL"), ["", "SSL"], "SASL_SSL"),
+        ((*TLS, "gateway.external.protocol=PLAINTEXT"), ["", "SSL"], ""),
+        (("gateway.external.protocol=SASL_PLAINTEXT",), [""], "SASL_PLAINTEXT"),
+        ((*TLS, f"{MAP}=PLAINTEXT:PLAINTEXT\\,SSL:SSL\\,external:SASL_SSL"), ["", "SSL"], "SASL_SSL"),
+    ],
+)
+def test_the_notes_name_the_protocol_of_each_listener(
+    tmp_path: Path, values: tuple[str, ...], inside: list[str], outside: str
+) -> None:
+    text = notes(tmp_path, *values, "gateway.external.type=loadBalancer", "gateway.external.host=h")
+    before, _, after = text.partition("Clients outside connect to")
+    lines = [line for line in before.splitlines() if ".svc:909" in line]
+    assert [_protocol(line) for line in lines] == inside
+    assert _protocol(after.splitlines()[0]) == outside
+    assert after.splitlines()[1] == "  h:30092"
+
+
+def _protocol(line: str) -> str:
+    """The security.protocol that a line names; empty if it names none."""
+    found = re.search(r"\(security\.protocol=([A-Z_]+)", line)
+    return found[1] if found else ""
+
+
+def test_the_notes_of_mode_proxy_name_the_protocol_of_the_one_listener(tmp_path: Path) -> None:
+    proxy = ("engine.type=kafka", "engine.kafka.bootstrapServers=k:9092", "engine.kafka.mode=proxy")
+    outside = ("gateway.external.type=loadBalancer", "gateway.external.host=h")
+    text = notes(tmp_path, *proxy, *outside, *TLS, "tls.plaintext=false", f"{MAP}=SSL:SASL_SSL")
+    assert "Clients outside connect to (security.protocol=SASL_SSL)\n  h:30092" in text
+
+
 def test_the_notes_command_is_let_in_by_the_network_policy(tmp_path: Path) -> None:
     text = notes(tmp_path, "networkPolicy.enabled=true", "nameOverride=jobs")
     command = shlex.split(text[text.index("kubectl run") : text.index("Scale state:")].replace("\\\n", " "))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from support.clusters.kubernetes import CHART, helm_environment, run
 
@@ -176,6 +178,24 @@ def test_a_name_override_is_in_names_and_labels() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "release"),
+    [
+        ("", 45 * "a"),
+        ("", f"{39 * 'a'}kshare"),
+        (f"fullnameOverride={34 * 'a'}", "queues"),
+        (f"nameOverride={40 * 'a'}", "b"),
+    ],
+)
+def test_a_stateful_sets_name_leaves_room_for_the_hash_in_a_label(value: str, release: str) -> None:
+    """Kubernetes labels the pods with the name, a hyphen and up to 10 characters; above 63 it makes no pod."""
+    values = ("gateway.external.type=perGateway", "gateway.external.host=h", "pipeline.enabled=true")
+    found = objects(rendered(*values, *filter(None, [value]), release=release))
+    names = [key.partition("/")[2] for key in found if key.startswith("StatefulSet/")]
+    assert len(names) == 5
+    assert max(len(name) for name in names) == 63 - len("-0123456789")
+
+
 # The kafka engine
 
 KAFKA_ENGINE = ("engine.type=kafka", "engine.kafka.bootstrapServers=kafka:9092")
@@ -245,6 +265,26 @@ def test_a_port_for_each_broker_is_the_same_everywhere(kind: str, node_port: str
         assert f"- {{name: broker-{number}, port: {port}, targetPort: {port}{more}}}" in service
     assert "port: 30101, endPort: 30102" in found["NetworkPolicy/queues-kshare-gateway"]
     assert "broker-" not in found["Service/queues-kshare-gateway"]
+
+
+def test_the_network_policy_lets_source_ranges_in_where_clients_outside_use_the_one_listener() -> None:
+    values = ("gateway.external.type=loadBalancer", "gateway.external.host=h", "networkPolicy.enabled=true")
+    ranges = "gateway.external.sourceRanges={203.0.113.0/24,2001:db8::/32}"
+    clients = "networkPolicy.clients[0].podSelector.matchLabels.team=orders"
+
+    def rules(*more: str) -> list[dict[str, Any]]:
+        text = objects(rendered(*PROXY, *values, *more))["NetworkPolicy/queues-kshare-gateway"]
+        found: list[dict[str, Any]] = yaml.safe_load(text)["spec"]["ingress"]
+        return found
+
+    kafka, metrics = rules(ranges, clients)
+    assert [peer["ipBlock"]["cidr"] for peer in kafka["from"] if "ipBlock" in peer] == [
+        "203.0.113.0/24",
+        "2001:db8::/32",
+    ]
+    assert {"podSelector": {"matchLabels": {"team": "orders"}}} in kafka["from"]
+    assert "from" not in metrics
+    assert "from" not in rules(ranges)[0], "without clients all may connect"
 
 
 def test_inside_of_the_cluster_a_pods_own_ports_are_those_of_brokers() -> None:

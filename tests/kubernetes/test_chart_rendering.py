@@ -93,6 +93,7 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         ("metadata.etcd.endpoints=nonsense", "does not match pattern"),
         ("leader.storage.size=much", "does not match pattern"),
         ("logs.level=loud", "value must be one of"),
+        (f"fullnameOverride={35 * 'a'}", "maxLength: got 35, want 34"),
         ("tracing.ratio=2", "maximum"),
         ("autoscaling.shareCoordinator.by=cpu", "value must be one of"),
         ("autoscaling.shareCoordinator.targetWriteSeconds=0", "minimum"),

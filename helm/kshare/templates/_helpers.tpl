@@ -2,14 +2,18 @@
 {{- .Values.nameOverride | default "kshare" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/*
+The prefix of object names, at most 34 characters: Kubernetes labels a StatefulSet's pods with its name, a hyphen and a hash of
+10 characters, together at most 63, and the longest name here is <prefix>-share-coordinator.
+*/}}
 {{- define "kshare.fullname" -}}
 {{- $name := include "kshare.name" . -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 34 | trimSuffix "-" -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 34 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 34 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -208,6 +212,25 @@ topologySpreadConstraints:
       matchLabels:
         {{- include "kshare.selector" $ | nindent 8 }}
   {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/*
+What the pods of hooks have of the values: the Job of tls.roles.job, and `helm test`. `helm upgrade --reuse-values` from a
+chart without `hooks` brings none.
+*/}}
+{{- define "kshare.hookPodSpec" -}}
+{{- $hooks := .Values.hooks | default dict -}}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $hooks.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $hooks.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -422,11 +445,18 @@ it is the pod's own address, and with TLS the name of the Service, which is in t
 {{- if and (contains ":" .) (not (hasPrefix "[" .)) -}}[{{ . }}]{{- else -}}{{ . }}{{- end -}}
 {{- end -}}
 
+{{/* The security protocol of a listener; a dict with root and listener. */}}
+{{- define "kshare.listenerProtocol" -}}
+{{- $map := index .root.Values.config "listener.security.protocol.map" | default "" -}}
+{{- if eq .listener "EXTERNAL" -}}{{- $map = include "kshare.protocolMap" .root -}}{{- end -}}
+{{- regexFind (printf "(?i)(^|,)\\s*%s\\s*:\\s*[A-Z_]+" .listener) $map | splitList ":" | last | trim | upper | default .listener -}}
+{{- end -}}
+
 {{/* The config listener.security.protocol.map, with the listener for clients outside of the cluster. */}}
 {{- define "kshare.protocolMap" -}}
 {{- $map := index .Values.config "listener.security.protocol.map" | default "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL" -}}
 {{- $inside := .Values.tls.enabled | ternary "SSL" "PLAINTEXT" -}}
-{{- $given := regexFind (printf "(?i)(^|,)\\s*%s\\s*:\\s*[A-Z_]+" $inside) $map | splitList ":" | last | trim | upper | default $inside -}}
+{{- $given := include "kshare.listenerProtocol" (dict "root" . "listener" $inside) -}}
 {{- $protocol := .Values.gateway.external.protocol | default $given -}}
 {{- if and (hasSuffix "SSL" $protocol) (not .Values.tls.enabled) -}}
 {{- fail (printf "gateway.external.protocol=%s needs tls.enabled: gateways have no certificate" $protocol) -}}

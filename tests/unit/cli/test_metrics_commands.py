@@ -94,5 +94,5 @@ def test_a_port_that_is_taken_or_does_not_exist_is_named() -> None:
     with pytest.raises(CommandFailed, match="the port is above 65535"):
         plan_metrics(Address("127.0.0.1", 65_535), ["a", "b"])
     taken = free_port()
-    with pytest.raises(CommandFailed, match="a role listens there"):
+    with pytest.raises(CommandFailed, match="another listener has this port"):
         plan_metrics(Address("127.0.0.1", taken), ["a"], taken=[taken])

@@ -76,7 +76,7 @@ ConsoleClientConfig = Annotated[
 MetricsListen = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Serves /metrics: each process at the next port; a single port with one process."
+        metavar="HOST:PORT", help="Serves /metrics: each process at the next port; one process has one for all roles."
     ),
 ]
 SingleProcess = Annotated[bool, typer.Option("--single-process", help="The same as --processes 1.")]

@@ -101,7 +101,7 @@ class ConsoleNode:
     async def start(self) -> None:
         host, _, port = self._settings.console_listen.rpartition(":")
         tls = None if self._certificate is None else self._certificate.context
-        bound = await self._listener.start(host.strip("[]"), int(port), tls)
+        bound = await self._listener.start(host, int(port), tls)
         self._address = f"{host}:{bound}"
         self._check = asyncio.get_running_loop().create_task(self._check_regularly(), name="regular-check")
         log.info("the console is at %s://%s", "http" if tls is None else "https", self._address)

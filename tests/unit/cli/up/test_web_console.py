@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kshare.addresses import Address
+from kshare.addresses import Address, free_port
 from kshare.failure import CommandFailed
+from kshare.up.command import UpOptions, _with_metrics
 from kshare.up.data_directory import DataDirectory
 from kshare.up.plan import ClusterPlan, PlannedNode
 from kshare.up.web_console import ConsoleOptions, console_command, console_listener, console_options
@@ -56,12 +57,45 @@ def flags(command: list[str]) -> dict[str, str]:
     return dict(zip(command[3::2], command[4::2], strict=True))
 
 
+def up_options(directory: DataDirectory, metrics_listen: str, console: ConsoleOptions | None) -> UpOptions:
+    return UpOptions(
+        data_dir=directory.path,
+        listen=None,
+        advertised=None,
+        ready_file=None,
+        processes="auto",
+        config_file=None,
+        metrics_listen=metrics_listen,
+        web_console=console,
+    )
+
+
 def test_without_listeners_it_connects_to_the_one_address(directory: DataDirectory) -> None:
     found = flags(console_command(ConsoleOptions(listen=LISTEN), directory, plan(), configs()))
     assert found["--bootstrap-servers"] == "127.0.0.1:9092"
     assert found["--coordinator-address"] == "127.0.0.1:9190"
     assert (found["--console-listen"], found["--console-admin"]) == ("127.0.0.1:8080", "false")
     assert "--client-config" not in found
+
+
+@pytest.mark.parametrize(("one_process", "names"), [(True, ["all roles"]), (False, ["coordinator", "gateway"])])
+def test_its_metrics_have_the_port_after_those_of_the_roles(
+    directory: DataDirectory, one_process: bool, names: list[str]
+) -> None:
+    options = ConsoleOptions(listen=LISTEN)
+    found = _with_metrics(up_options(directory, "127.0.0.1:0", options), plan(), one_process=one_process)
+    assert list(found.metrics) == [*names, "console"]
+    metrics_listen = flags(console_command(options, directory, found, configs()))["--metrics-listen"]
+    assert metrics_listen == str(found.metrics["console"])
+    alone = _with_metrics(up_options(directory, "127.0.0.1:0", None), plan(), one_process=one_process)
+    assert list(alone.metrics) == names
+
+
+def test_its_own_port_is_not_one_for_metrics(directory: DataDirectory) -> None:
+    address = Address("127.0.0.1", free_port("127.0.0.1"))
+    options = up_options(directory, str(address), ConsoleOptions(listen=address))
+    with pytest.raises(CommandFailed, match="another listener has this port"):
+        _with_metrics(options, plan(), one_process=True)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ INTRODUCTION = """\
 # Metrics
 
 Every process serves its metrics in Prometheus' text format at `GET /metrics` of the address `--metrics-listen`.
-`kshare up --metrics-listen HOST:PORT` gives each process the next port. With one process (`--processes 1`) there is one
-port, and all samples of nodes have the label `node_id`. This document is the output of `kshare metrics --describe`; a
-test compares the two.
+`kshare up --metrics-listen HOST:PORT` gives each process the next port, the web console (`--console`) the last one.
+With one process (`--processes 1`) all roles have one port, and all samples of nodes have the label `node_id`. This
+document is the output of `kshare metrics --describe`; a test compares the two.
 
 Names are `kshare_<role>_<what>_<unit>`, counters end in `_total`. Durations are in seconds, sizes in bytes. Histograms
 have the usual `_bucket`, `_count` and `_sum`. prometheus-client's `process_*` and `python_*` are served as well.

@@ -41,6 +41,7 @@ from kshare.up.plan import (
     plan_cluster,
 )
 from kshare.up.role_processes import RoleProcesses
+from kshare.up.web_console import NAME as WEB_CONSOLE
 from kshare.up.web_console import ConsoleOptions, WebConsole
 from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers, no_garbage_collection
@@ -240,6 +241,9 @@ def _with_metrics(options: UpOptions, plan: ClusterPlan, *, one_process: bool) -
     names = [ALL_ROLES] if one_process else [node.name for node in plan.nodes]
     taken = [plan.client_address.port, *(listener.port for listener in plan.listeners)]
     taken += [address.port for address in plan.addresses.values()]
+    if options.web_console is not None:
+        names.append(WEB_CONSOLE)
+        taken.append(options.web_console.listen.port)
     return replace(plan, metrics=plan_metrics(listen, names, taken=taken))
 
 

@@ -1,4 +1,4 @@
-"""The metrics addresses of the processes of `kshare up`: consecutive ports, or one port for a single process."""
+"""The metrics addresses of the processes of `kshare up`: consecutive ports, the web console's the last one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] 
         address = Address(listen.host, listen.port + number)
         problem = "the port is above 65535" if address.port > 65_535 else bind_problem(address)
         if problem is not None or address.port in taken:
-            text = f"cannot serve the metrics of {name} at {address}: {problem or 'a role listens there'}"
+            text = f"cannot serve the metrics of {name} at {address}: {problem or 'another listener has this port'}"
             raise CommandFailed(f"{text} (--metrics-listen {_ports_text(listen, len(names))})", BAD_USE)
         found[name] = address
     return found

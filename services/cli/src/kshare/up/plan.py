@@ -61,7 +61,7 @@ class ClusterPlan:
     """gRPC addresses by node name, of all nodes but the gateway."""
     config_file: Path | None
     metrics: Mapping[str, Address] = field(default_factory=dict)
-    """Metrics addresses by node name; empty: metrics are not served."""
+    """Metrics addresses by the name of a process: a node, all roles or the console; empty: metrics are not served."""
     certificates: Mapping[str, Path] = field(default_factory=dict)
     """Further property files by role, with its certificate; empty: `config_file` says all."""
     listeners: Sequence[GatewayListener] = ()

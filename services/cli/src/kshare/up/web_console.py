@@ -98,6 +98,8 @@ def console_command(
         "--console-admin": str(options.is_admin).lower(),
         "--memory-budget": str(MEMORY_BUDGET_BYTES),
     }
+    if NAME in plan.metrics:
+        flags["--metrics-listen"] = str(plan.metrics[NAME])
     if client_config is not None:
         flags["--client-config"] = str(client_config)
     if plan.config_file is not None:

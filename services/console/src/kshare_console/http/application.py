@@ -17,6 +17,7 @@ from kshare_console.live import LiveViews
 from kshare_console.refusal import Refusal, bad_request, not_found
 from kshare_console.viewers import Session, Viewers
 from kshare_console.views.paging import Json
+from kshare_core.security.addresses import address_text
 
 VERSION = "0.1.0"
 COOKIE = "kshare_console"
@@ -110,7 +111,7 @@ class Application:
     def _post(self, path: str, action: Action) -> web.RouteDef:
         async def handle(request: web.Request) -> web.StreamResponse:
             session = await self._session(request)
-            actor = Actor(session.viewer, request.remote or "")
+            actor = Actor(session.viewer, address_text(request.remote or ""))
             self._actions.check_allowed(actor, request.path)
             _check_csrf(session, request)
             return _json(await action(actor, request, await _body(request)))
@@ -146,7 +147,7 @@ class Application:
         username, password = body.get("username"), body.get("password")
         if not isinstance(username, str) or not isinstance(password, str):
             raise bad_request("username and password must be texts")
-        session = await self._viewers.sign_in(username, password, request.remote or "")
+        session = await self._viewers.sign_in(username, password, address_text(request.remote or ""))
         answer = _json(await self._described(session))
         if session.token:
             answer.set_cookie(COOKIE, session.token, httponly=True, samesite="Strict", secure=self._is_https, path="/")

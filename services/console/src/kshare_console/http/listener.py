@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from kshare_rpc.local_sockets import every_address_socket
+
 
 class _Refused(asyncio.Protocol):
     """Closes its connection."""
@@ -42,7 +44,7 @@ class Listener:
         return len(server.connections) if server is not None else 0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Listens; the bound port. OSError."""
+        """Listens at the host, `[::]` for every address of IPv4 and IPv6; returns the bound port. OSError."""
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
@@ -54,7 +56,12 @@ class Listener:
             self.refused += 1
             return _Refused()
 
-        self._server = await asyncio.get_running_loop().create_server(connected, host, port, ssl=tls)
+        loop = asyncio.get_running_loop()
+        every = every_address_socket(host, port)
+        if every is not None:
+            self._server = await loop.create_server(connected, sock=every, ssl=tls)
+        else:
+            self._server = await loop.create_server(connected, host.strip("[]"), port, ssl=tls)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
