@@ -218,6 +218,17 @@ def test_topics_beyond_the_rate_of_changes_are_refused(cluster: KshareCluster) -
     assert muted_s >= throttle_s - 0.05, "the connection is not read while it is throttled"
 
 
+def test_metadata_creates_no_more_topics_than_that(tmp_path: Path) -> None:
+    """As where Kafka's brokers ask the controller for them: what is beyond the rate stays unknown."""
+    with KshareCluster(tmp_path, {"auto.create.topics.enable": "true", "num.partitions": "12"}) as cluster:
+        set_quota(cluster, {"user": "ANONYMOUS"}, controller_mutation_rate=1)
+        wanted = [{"name": new_name()} for _ in range(2)]
+        with KafkaRequests(cluster.bootstrap) as client:
+            answer = client.ask(ApiKey.METADATA, 12, topics=wanted, allow_auto_topic_creation=True)
+        codes = sorted(int(topic.error_code) for topic in answer.topics)
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 def test_time_on_the_event_loop_is_limited(cluster: KshareCluster) -> None:
     name = new_name()
     set_quota(cluster, {"user": "ANONYMOUS"}, request_percentage=0.01)

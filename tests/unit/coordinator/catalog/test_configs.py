@@ -116,6 +116,14 @@ def test_set_append_subtract_and_delete(driver: CoordinatorDriver) -> None:
     assert driver.load().state == driver.state
 
 
+def test_a_list_that_a_topic_does_not_have_begins_with_kafkas_default() -> None:
+    """Not with that of the broker: KafkaConfigSchema.getDefault of Kafka 4.3.1."""
+    driver = CoordinatorDriver({"log.cleanup.policy": "compact"})
+    driver.create_topic("t")
+    assert alter(driver, resource(TOPIC, "t", ("cleanup.policy", APPEND, "compact"))) == [E.NONE]
+    assert topic_configs(driver) == {"cleanup.policy": "delete,compact"}
+
+
 def test_each_resource_stands_for_itself(driver: CoordinatorDriver) -> None:
     codes = alter(
         driver,

@@ -107,6 +107,32 @@ def test_a_filter_deletes_what_it_matches(wanted: dict[str, Any], left: list[str
     assert len(answer.results[0].deleted) == 4 - len(left)
 
 
+def test_each_filter_is_told_all_that_it_matches() -> None:
+    driver = CoordinatorDriver()
+    alter(driver, READ_T, {**READ_T, "principal": "User:carol"}, {**READ_T, "resource_name": "u"})
+    filters = [
+        {**EVERYTHING, "resource_name": "t"},
+        {**EVERYTHING, "principal": READ_T["principal"]},
+        {**EVERYTHING, "resource_name": "t", "pattern_type": PatternType.MATCH},
+        {**EVERYTHING, "resource_name": "unknown"},
+    ]
+    answer = alter(driver, filters=filters)
+    assert [len(result.deleted) for result in answer.results] == [2, 2, 2, 0]
+    assert not acl_names(driver)
+
+
+def test_filters_delete_no_more_than_one_request_may() -> None:
+    driver = CoordinatorDriver()
+    for first in (0, 6_000):
+        alter(driver, *({**READ_T, "resource_name": f"t{first + number}"} for number in range(6_000)))
+    with pytest.raises(KafkaError) as refused:
+        alter(driver, filters=[EVERYTHING])
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
+    assert len(acl_names(driver)) == 12_000
+    answer = alter(driver, filters=[{**EVERYTHING, "resource_name": f"t{number}"} for number in range(9_000)])
+    assert all(len(result.deleted) == 1 for result in answer.results)
+
+
 def test_only_gateways_get_the_rows_and_changes_come_alone() -> None:
     driver = CoordinatorDriver()
     alter(driver, READ_T)
@@ -156,6 +182,7 @@ def test_client_quotas_are_changed_one_by_one() -> None:
     for name, value in (("producer_byte_rate", 0.0), ("producer_byte_rate", 1.5), ("no_rate", 1.0)):
         assert change(alice, **{name: value}) == ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
     assert change(alice, connection_creation_rate=1) == ErrorCode.INVALID_REQUEST
+    assert change(alice, connection_creation_rate=None, no_rate=None, consumer_byte_rate=8) == 0
     assert change(pb.QuotaEntity(ip="10.0.0.1"), connection_creation_rate=5) == 0
     assert change(pb.QuotaEntity(ip="10.0.0.1"), producer_byte_rate=5) == ErrorCode.INVALID_REQUEST
     assert change(alice, request_percentage=None, consumer_byte_rate=None) == 0

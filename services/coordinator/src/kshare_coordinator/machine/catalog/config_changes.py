@@ -148,7 +148,7 @@ def _alter_topic(state: CoordinatorState, resource: Resource, configs: Configs, 
         changes.engine.check_has_topics("alter")
     topic = state.topic_named(name)
     before = {entry.name: entry.value for entry in topic.configs} if topic else {}
-    after = _changed(before, _values(check_topic_configs, configs, {}), resource, TOPIC_CONFIGS)
+    after = _changed(before, Configs(TOPIC_CONFIGS), resource, TOPIC_CONFIGS)
     if topic is None:
         check_topic_name(name)
     _values(check_topic_configs, configs, after)

@@ -1,10 +1,13 @@
 """CreateAcls and DeleteAcls, validated as in AclControlManager of Kafka 4.3.1.
 
-An ACL that exists already is created once more without an error. A filter of several may match ACLs that an earlier one
-deleted; each is told for the first filter only.
+An ACL that exists already is created once more without an error. Each filter of several is told all ACLs that it
+matches, also those that an earlier one deletes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.catalog.budget import CatalogBudget
@@ -29,6 +32,8 @@ from kshare_runtime.machine import Decision
 
 CHANGED_ACLS_LIMIT = 10_000
 """ACLs that one request creates or deletes, as QuorumController.MAX_RECORDS_PER_USER_OP."""
+TOLD_ACLS_LIMIT = 100_000
+"""ACLs in one answer: several filters may match the same ones."""
 
 
 @decides(AlterAcls)
@@ -45,8 +50,8 @@ def decide_alter_acls(
             answer.results.add()
         except KafkaError as error:
             answer.results.add(error_code=error.code, error_message=error.message)
-    for each in request.filters:
-        answer.results.add(deleted=_delete(state, filter_of(each), changed))
+    if request.filters:
+        _delete(_AclsByName.of(state), request.filters, answer, changed)
     if len(changed) > CHANGED_ACLS_LIMIT:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     if not changed:
@@ -101,10 +106,41 @@ def _problem(acl: pb.Acl) -> str | None:
     return None
 
 
-def _delete(state: CoordinatorState, wanted: AclFilter, changed: dict[bytes, Record]) -> list[pb.Acl]:
-    found = []
-    for encoded, entry in state.security.items():
-        if entry.key.HasField("acl") and encoded not in changed and wanted.matches(entry.key.acl):
-            changed[encoded] = records.security(entry.key, None)
-            found.append(entry.key.acl)
-    return found
+def _delete(
+    acls: _AclsByName, filters: Iterable[pb.AclFilter], answer: pb.AlterAclsResponse, changed: dict[bytes, Record]
+) -> None:
+    """KafkaError INVALID_REQUEST if the filters match more than the limit (BoundedListTooLongException)."""
+    told = 0
+    for each in filters:
+        wanted = filter_of(each)
+        deleted = answer.results.add().deleted
+        for encoded, key in acls.candidates(wanted):
+            if not wanted.matches(key.acl):
+                continue
+            changed[encoded] = records.security(key, None)
+            deleted.append(key.acl)
+            told += 1
+            if len(changed) > CHANGED_ACLS_LIMIT or told > TOLD_ACLS_LIMIT:
+                text = f"The filters match more than {CHANGED_ACLS_LIMIT} ACLs, which one request may delete"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+class _AclsByName(NamedTuple):
+    """All ACLs, and those of each resource name: most filters are for one name, and a request has many of them."""
+
+    every: list[tuple[bytes, pb.SecurityKey]]
+    by_name: Mapping[str, list[tuple[bytes, pb.SecurityKey]]]
+
+    @staticmethod
+    def of(state: CoordinatorState) -> _AclsByName:
+        every = [(encoded, entry.key) for encoded, entry in state.security.items() if entry.key.HasField("acl")]
+        by_name: dict[str, list[tuple[bytes, pb.SecurityKey]]] = {}
+        for encoded, key in every:
+            by_name.setdefault(key.acl.resource_name, []).append((encoded, key))
+        return _AclsByName(every, by_name)
+
+    def candidates(self, wanted: AclFilter) -> list[tuple[bytes, pb.SecurityKey]]:
+        """Those that the filter may match."""
+        if wanted.resource_name is None or wanted.pattern_type == PatternType.MATCH:
+            return self.every
+        return self.by_name.get(wanted.resource_name, [])

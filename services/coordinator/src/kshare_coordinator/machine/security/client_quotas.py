@@ -49,12 +49,12 @@ def _altered(state: CoordinatorState, entry: Entry, key: pb.SecurityKey, budget:
     before = state.security.get(security_key(key))
     values = dict(before.value.client_quotas.values) if before else {}
     for op in entry.ops:
-        if op.key not in allowed:
-            text = f"Invalid configuration key {op.key[:300]}; allowed are {', '.join(sorted(allowed))}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if not op.HasField("value"):
             values.pop(op.key, None)
             continue
+        if op.key not in allowed:
+            text = f"Invalid configuration key {op.key[:300]}; allowed are {', '.join(sorted(allowed))}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         _check(op.key, op.value)
         values[op.key] = op.value
     if not values:

@@ -27,6 +27,7 @@ from kshare_gateway.catalog.internal_topics import (
     topic_with_id,
 )
 from kshare_gateway.gateway import CALL_TIMEOUT_MS, ClientBrokers, Gateway
+from kshare_gateway.quotas.mutations import Mutations
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
 from kshare_gateway.security.access import Access
@@ -303,6 +304,7 @@ async def _create_missing(context: RequestContext, asked: Sequence[MetadataReque
     Rejected ones are then answered as unknown.
     """
     gateway, count = context.gateway, context.count_elements()
+    mutations = Mutations(context, is_strict=True)  # as brokers ask the controller for it, in a version that knows
     missing: dict[str, None] = {}
     denied: set[str] = set()
     may_create_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -313,7 +315,8 @@ async def _create_missing(context: RequestContext, asked: Sequence[MetadataReque
             if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 pass
             elif may_create_all or context.may(Operation.CREATE, ResourceType.TOPIC, name):
-                missing[name] = None
+                if mutations.take(gateway.configs.integer("num.partitions")) is None:
+                    missing[name] = None
             else:
                 denied.add(name)
         if count.add():
