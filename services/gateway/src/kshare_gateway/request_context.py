@@ -84,6 +84,12 @@ class RequestContext:
         """Counts the elements in a loop over the request or the catalog; see `kshare_core.work_slices`."""
         return ElementCount(self.gateway.slices, self.is_wanted)
 
+    def reserve_at_once(self, asked_bytes: int, *, expected_bytes: int = 0) -> int:
+        """As `reserve_answer`, without a wait; 0: there is no room now."""
+        if self.account is None or asked_bytes <= 0:
+            return asked_bytes
+        return self.account.reserve_at_once(asked_bytes, least_bytes=LEAST_ANSWER_BYTES, expected_bytes=expected_bytes)
+
     async def reserve_answer(
         self, asked_bytes: int, *, least_bytes: int = LEAST_ANSWER_BYTES, expected_bytes: int = 0
     ) -> int:

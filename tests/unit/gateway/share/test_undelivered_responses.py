@@ -46,6 +46,47 @@ def test_the_locks_of_kept_records_run() -> None:
     play_virtually(scenario)
 
 
+@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
+def test_a_fetch_that_acquires_nothing_gets_no_kept_records(limit: str) -> None:
+    """Java's clients send it to each node but one, to acknowledge or to change their session."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        leaders[1].ready[(OTHER_TOPIC_ID, 0)] = 0
+        assert delivered(await share_fetch(client, 1, share_acquire_mode=1, version=2, **{limit: 0})) == []
+        assert delivered(await share_fetch(client, 2)) == [1], (
+            "they are delivered to the next one that asks for records"
+        )
+        await harness.settle()
+        assert not taken_back(harness.leaders[2])
+
+    play_virtually(scenario)
+
+
+def test_no_more_records_are_delivered_than_an_exact_limit_allows() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        await keep_an_answer(harness, leaders, client)
+        kept_number = harness.leaders[2].requests("ShareFetch")[-1].fetch_number
+        assert delivered(await share_fetch(client, 1, share_acquire_mode=1, version=2, max_records=9)) == []
+        await harness.settle()
+        assert taken_back(harness.leaders[2]) == [([kept_number], [1])]
+
+    play_virtually(scenario)
+
+
+def test_leaders_that_wait_share_an_exact_limit() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        both = listed(OTHER_TOPIC_ID, 0, 1)
+        future = share_fetch(client, 0, both, max_wait=60_000, share_acquire_mode=1, version=2, max_records=15)
+        await harness.settle()
+        asked = [harness.leaders[number].requests("ShareFetch")[-1] for number in (1, 2)]
+        assert [(request.max_records, request.max_wait_ms > 0) for request in asked] == [(8, True), (8, True)]
+        leaders[1].wake(OTHER_TOPIC_ID, 0)
+        assert delivered(await future) == [0]
+
+    play_virtually(scenario)
+
+
 def test_kept_records_with_little_time_left_are_taken_back_and_fetched_anew() -> None:
     """No client saw them, so their delivery does not count."""
 
@@ -223,5 +264,24 @@ def test_acknowledgements_are_not_about_a_fetch_that_still_waits() -> None:
         await fetched(client, 4, late)
         both = role.requests("ShareFetch")[-1]
         assert numbers[1] <= both.delivered_fetch_number < both.fetch_number
+
+    play(scenario)
+
+
+def test_acknowledgements_do_not_wait_for_memory() -> None:
+    """The locks of their records run, and a connection that closes meanwhile would lose them."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        leaders[1].ready[(TOPIC_ID, 0)] = 1
+        assert delivered(await fetched(client, 0, listed(TOPIC_ID, 0))) == [0]
+        memory = harness.node._gateway.memory
+        memory.used_bytes += memory.room_bytes  # of others that do not read
+        leaders[1].ready[(TOPIC_ID, 0)] = 1
+        answer = await fetched(client, 1, listed(TOPIC_ID, 0, acknowledge=(0, 9, [1])))
+        assert delivered(answer) == [0] and [entry[3] for entry in found(answer)] == [0]
+        leader = harness.leaders[1]
+        (alone,) = leader.requests("ShareAcknowledge")
+        assert alone.partitions[0].acknowledgement_batches
+        assert not leader.requests("ShareFetch")[-1].partitions[0].acknowledgement_batches
 
     play(scenario)

@@ -177,12 +177,22 @@ class MemoryAccount:
         It replaces the connection's former reservation. Fewer than `least_bytes` are of no use. `expected_bytes` is the
         size that the response may well have.
         """
-        if self.is_closed:  # nothing would end the reservation
+        terms = self._terms(asked_bytes, least_bytes, expected_bytes)
+        if terms is None:
             return 0
-        self.end_reservation()
-        wanted = min(asked_bytes, max(self.expected_bytes, expected_bytes))
-        terms = ReservationTerms(self, wanted, least_bytes)
         return self._memory.reserve(terms) or await self._memory.wait_for_room(terms)
+
+    def reserve_at_once(self, asked_bytes: int, *, least_bytes: int, expected_bytes: int = 0) -> int:
+        """As `reserve_answer`; 0 also if there is no room now."""
+        terms = self._terms(asked_bytes, least_bytes, expected_bytes)
+        return 0 if terms is None else self._memory.reserve(terms)
+
+    def _terms(self, asked_bytes: int, least_bytes: int, expected_bytes: int) -> ReservationTerms | None:
+        """None for a closed connection: nothing would end the reservation."""
+        if self.is_closed:
+            return None
+        self.end_reservation()
+        return ReservationTerms(self, min(asked_bytes, max(self.expected_bytes, expected_bytes)), least_bytes)
 
     def fetch_was_answered(self, size: int) -> None:
         """Ends the reservation of a fetch whose response has `size` bytes."""

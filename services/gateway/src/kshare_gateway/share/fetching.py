@@ -3,10 +3,11 @@
 With one leader, the request waits at that leader. With several, only records that will be delivered may be acquired,
 because every acquisition counts as a delivery. So the gateway first asks the leaders one after the other without
 waiting, until one returns records. If none does, all leaders are asked to wait, and the first response with records is
-delivered. Each of them gets an equal part of the request's bytes. Later responses of the other leaders are kept for the
-session's next ShareFetch; until then these leaders are not asked again. The acquisition locks of kept records are
-already running: the client is told the remaining lock time, and records with too little of it are taken back. Kept
-records count in the memory of their connection (`request_memory`), and those beyond its limit are taken back at once.
+delivered. Each of them gets an equal part of the request's bytes, and of its records where their number is exact. Later
+responses of the other leaders are kept for the session's next ShareFetch that acquires records; until then these
+leaders are not asked again. The acquisition locks of kept records are already running: the client is told the remaining
+lock time, and records with too little of it are taken back. Kept records count in the memory of their connection
+(`request_memory`), and those beyond its limit are taken back at once.
 
 Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
 returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
@@ -51,6 +52,8 @@ from kshare_wire.messages import Buffer
 Acknowledgements = Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]
 AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
 
+RECORD_LIMIT = 1
+"""The ShareAcquireMode in which `max_records` is exact (KIP-1206)."""
 UNAVAILABLE_PAUSE_MS = 200
 """An unavailable leader is reported after this time (or the request's wait), to keep clients from a tight retry loop.
 """
@@ -125,6 +128,12 @@ class LeaderAnswer:
     @property
     def has_records(self) -> bool:
         return any(partition.acquired for partition in self.partitions)
+
+    @property
+    def record_count(self) -> int:
+        """Of acquired records."""
+        runs = [run for partition in self.partitions for run in partition.acquired]
+        return sum([run.last_offset - run.first_offset + 1 for run in runs])
 
     @property
     def records_bytes(self) -> int:
@@ -384,34 +393,34 @@ class ShareFetcher:
         wait: bool,
         is_first: bool,
     ) -> list[LeaderAnswer]:
-        if (kept := self._next_kept(session, calls)) is not None:
+        acquires = min(terms.max_bytes, terms.max_records) > 0
+        if acquires and (kept := self._next_kept(session, calls, terms)) is not None:
             return [kept]
+        undelivered = {*calls.waiting, *(answer.address for answer in calls.kept)}
         answers: list[LeaderAnswer] = []
         deadline = asyncio.get_running_loop().time() + terms.max_wait_ms / 1000
         for address, keys in fetch.items():
-            if address in calls.waiting:
+            if address in undelivered:
                 continue
             answer = await self._call(session, address, keys, {}, terms, 0)
             answers.append(answer)
             if answer.has_records:
                 return answers
-        may_wait = (
-            wait and min(terms.min_bytes, terms.max_bytes, terms.max_records) > 0
-        )  # a leader would answer at once
+        may_wait = wait and acquires and terms.min_bytes > 0  # a leader would answer at once
         if may_wait and not any(answer.has_errors for answer in answers):
             answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
             if is_first and calls.waiting and not any(answer.has_records for answer in answers):
-                answers.extend(await self._last_words(session, calls))
+                answers.extend(await self._last_words(session, calls, terms))
         return answers
 
-    async def _last_words(self, session: ShareSession, calls: _SessionCalls) -> list[LeaderAnswer]:
+    async def _last_words(self, session: ShareSession, calls: _SessionCalls, terms: FetchTerms) -> list[LeaderAnswer]:
         """Responses of leaders whose wait is over as well: a share-partition that was loading before may be ready."""
         tasks = list(calls.waiting.values())
         await asyncio.wait(tasks, timeout=LAST_WORDS_MS / 1000)
         quiet = [
             answer for task in tasks if task.done() and not ((answer := task.result()).has_records or answer.has_errors)
         ]
-        kept = self._next_kept(session, calls)
+        kept = self._next_kept(session, calls, terms)
         return quiet if kept is None else [*quiet, kept]
 
     async def _first_awake(
@@ -423,25 +432,31 @@ class ShareFetcher:
         deadline: float,
     ) -> list[LeaderAnswer]:
         loop = asyncio.get_running_loop()
-        terms = replace(terms, max_bytes=-(-terms.max_bytes // max(1, len(fetch))))
+        parts = max(1, len(fetch))
+        of_each = replace(terms, max_bytes=-(-terms.max_bytes // parts))
+        if terms.share_acquire_mode == RECORD_LIMIT:
+            of_each.max_records = -(-terms.max_records // parts)
         while self._gateway.sessions.is_current(session):
             remaining_ms = round((deadline - loop.time()) * 1000)
             if remaining_ms <= 0:
                 break
             for address, keys in fetch.items():
                 if address not in calls.waiting:
-                    work = self._call(session, address, keys, {}, terms, remaining_ms)
+                    work = self._call(session, address, keys, {}, of_each, remaining_ms)
                     task = calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
                     task.add_done_callback(lambda _: self._count_kept(calls))
             if not calls.waiting:
                 break
             await asyncio.wait(calls.waiting.values(), timeout=remaining_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-            if (kept := self._next_kept(session, calls)) is not None:
+            if (kept := self._next_kept(session, calls, terms)) is not None:
                 return [kept]
         return []
 
-    def _next_kept(self, session: ShareSession, calls: _SessionCalls) -> LeaderAnswer | None:
-        """The first kept response with enough lock time left; the records of those before it are taken back."""
+    def _next_kept(self, session: ShareSession, calls: _SessionCalls, terms: FetchTerms) -> LeaderAnswer | None:
+        """The first kept response with enough lock time left, and with no more records than an exact limit allows.
+
+        The records of those before it are taken back.
+        """
         _harvest(calls)
         while calls.kept:
             answer = calls.kept.popleft()
@@ -449,7 +464,8 @@ class ShareFetcher:
             if not answer.has_records:
                 return answer
             lock_left_ms = _lock_left_ms(answer)
-            if lock_left_ms >= answer.lock_timeout_ms * KEPT_LOCK_SHARE_MIN:
+            is_too_much = terms.share_acquire_mode == RECORD_LIMIT and answer.record_count > terms.max_records
+            if lock_left_ms >= answer.lock_timeout_ms * KEPT_LOCK_SHARE_MIN and not is_too_much:
                 answer.lock_timeout_ms = lock_left_ms
                 return answer
             self._drop(session, calls, answer)

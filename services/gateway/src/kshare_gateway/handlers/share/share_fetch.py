@@ -76,19 +76,28 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
         refused = {answer.key for answer in unreadable}
         fetched = [key for key in fetched if key not in refused]
     terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"), context.client_id)
+    first: list[LeaderAnswer] = []
     if fetched and terms.max_bytes > 0:
-        room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
+        room = context.reserve_at_once(terms.max_bytes, expected_bytes=terms.min_bytes)
+        if not room:  # acknowledgements do not wait for it: their records' locks are running
+            if acknowledgements:
+                first = await context.share_fetcher.acknowledge(session, acknowledgements, is_renew_ack=False)
+                acknowledgements = {}
+            room = await context.reserve_answer(terms.max_bytes, expected_bytes=terms.min_bytes)
         terms.max_bytes = min(terms.max_bytes, room)
     opens = request.share_session_epoch == INITIAL_EPOCH
-    answers = await context.share_fetcher.fetch(
-        session,
-        terms,
-        fetched,
-        acknowledgements,
-        account=context.account,
-        is_first=opens,
-        is_whole=not unreadable,
-    )
+    answers = [
+        *first,
+        *await context.share_fetcher.fetch(
+            session,
+            terms,
+            fetched,
+            acknowledgements,
+            account=context.account,
+            is_first=opens,
+            is_whole=not unreadable,
+        ),
+    ]
     found = merged([*answers, LeaderAnswer("", denied)]) if denied else merged(answers)
     if opens and any(answer.has_no_room for answer in answers) and all(entry.error_code for entry in found):
         await close_session(context, key)

@@ -23,11 +23,11 @@ from kshare_wire.generated.responses.share_group_heartbeat import (
 
 
 async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
+    names = request.subscribed_topic_names
+    check_topics(context, Operation.DESCRIBE, names or ())
     is_rack_blank = request.rack_id is not None and not request.rack_id.strip()
     if is_rack_blank and request.member_id.strip() and request.group_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
-    names = request.subscribed_topic_names
-    check_topics(context, Operation.DESCRIBE, names or ())
     wanted = coordinator_pb2.ShareGroupHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,
