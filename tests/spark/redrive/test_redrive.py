@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from kshare_kafka_client.redrive.request import (
 from kshare_kafka_client.redrive.sources import NO_SUCH_OFFSET
 from kshare_kafka_client.topics import KafkaUnavailable, Partition, UnknownTopic, topic_ids
 from kshare_leader.machine.transitions import ArchivingReason
-from support.clients.administration import alter_group, create_topic
+from support.clients.administration import alter_group, create_topic, delete_topic
 from support.clients.delivery import ACCEPT, REJECT, SETTINGS, Reader, new_group, new_topic, produce
 from support.clients.delivery_history import HISTORY_ON, wait_for_events
 from support.clusters.kshare_cluster import KshareCluster
@@ -309,6 +310,96 @@ def candidate(letters: str, offset: int, topic: str) -> Candidate:
     return Candidate(
         letters, 0, offset, topic, 0, offset, "workers", "rejected", 1, 0, None, f"v{offset}".encode(), [], True
     )
+
+
+def test_a_record_above_librdkafkas_default_size_moves(bootstrap: str) -> None:
+    topic, letters = new_topic(bootstrap), new_letters_topic(bootstrap)
+    large = b"large" * 300_000
+    write_letters(bootstrap, letters, [Letter(topic, 0, value=b"v0"), Letter(topic, 1, value=large)])
+    account = redrive_directly(request_of(bootstrap, letters))
+    assert (account.moved_count, account.problems) == (2, {})
+    assert [record.value for record in committed_records(bootstrap, topic)] == [b"v0", large]
+
+
+@pytest.mark.parametrize("has_own_limit", [False, True])
+def test_a_record_that_is_too_large_stays_a_dead_letter_and_the_rest_moves_once(
+    bootstrap: str, has_own_limit: bool
+) -> None:
+    """The broker rejects it or, with the user's message.max.bytes, the client."""
+    limits = {} if has_own_limit else {"max_message_bytes": "10000"}
+    topic, letters = new_topic(bootstrap, **limits), new_letters_topic(bootstrap)
+    found = [Letter(topic, number, value=f"v{number}".encode()) for number in range(20)]
+    too_large = (0, 11)
+    for number in too_large:
+        found[number] = found[number]._replace(value=os.urandom(9_990))
+    write_letters(bootstrap, letters, found)
+    request = request_of(bootstrap, letters)
+    if has_own_limit:
+        request = replace(request, properties={**request.properties, "message.max.bytes": "9900"})
+    problem = (
+        f"with the headers of a redrive it is larger than max.message.bytes of topic {topic}, "
+        "or the client's message.max.bytes"
+    )
+    account = redrive_directly(request)
+    assert (account.moved_count, account.problems) == (18, {problem: 2})
+    again = redrive_directly(request)
+    assert (again.moved_count, again.already_moved, again.problems) == (0, 18, {problem: 2})
+    assert values(bootstrap, topic) == [f"v{number}" for number in range(20) if number not in too_large]
+
+
+def test_a_batch_that_is_larger_than_its_topic_allows_moves_in_several(bootstrap: str) -> None:
+    topic, letters = new_topic(bootstrap, max_message_bytes="10000"), new_letters_topic(bootstrap)
+    records = [os.urandom(3_000) for _ in range(20)]
+    write_letters(bootstrap, letters, [Letter(topic, number, value=value) for number, value in enumerate(records)])
+    account = redrive_directly(request_of(bootstrap, letters))
+    assert (account.moved_count, account.problems) == (20, {})
+    assert [record.value for record in committed_records(bootstrap, topic)] == records
+
+
+def test_a_run_that_breaks_off_within_a_transaction_aborts_it(bootstrap: str) -> None:
+    topic, letters = new_topic(bootstrap), new_letters_topic(bootstrap)
+    properties = {"bootstrap.servers": bootstrap, "linger.ms": "0"}
+    create_ledger(properties)
+    one_at_a_time = {**properties, "queue.buffering.max.messages": "1"}  # the first is in the log when the third fails
+    ids = topic_ids(properties, [letters])
+    request = replace(request_of(bootstrap, letters), properties=one_at_a_time)
+    pace = Pace(None, time.monotonic, time.sleep)
+    good = [candidate(letters, 0, topic), candidate(letters, 1, topic)]
+    broken = candidate(letters, 2, topic)._replace(partition=2**40)
+    mover = PartitionMover(Partition(letters, 0), ids[letters], request, Account(), pace)
+    with pytest.raises(OverflowError), mover:
+        mover.move([*good, broken])
+    assert values(bootstrap, topic) == []
+    produce(bootstrap, topic, ["later"])
+    assert values(bootstrap, topic) == ["later"]
+
+
+class PropertiesReadTwice(UserDict[str, str]):
+    """Properties of clients, with what happens before they are read for the second time."""
+
+    def __init__(self, properties: Mapping[str, str], happens: Callable[[], None]) -> None:
+        super().__init__(properties)
+        self._happens = [lambda: None, happens]
+
+    def keys(self) -> KeysView[str]:
+        self._happens.pop(0)()
+        return super().keys()
+
+
+def test_notes_that_are_lost_while_they_are_read_end_the_run(bootstrap: str) -> None:
+    topic, letters = new_topic(bootstrap), new_letters_topic(bootstrap)
+    write_letters(bootstrap, letters, [Letter(topic, 0, value=b"v")])
+    assert redrive_directly(request_of(bootstrap, letters)).moved_count == 1
+    properties = {"bootstrap.servers": bootstrap}
+    topic_id = topic_ids(properties, [letters])[letters]
+
+    def lose_notes() -> None:
+        delete_topic(bootstrap, LEDGER_TOPIC)
+        create_ledger(properties)
+
+    read_twice = PropertiesReadTwice(properties, lose_notes)
+    with pytest.raises(RedriveFailed, match=f"records of topic {LEDGER_TOPIC}.*were removed while it was read"):
+        read_ledger(read_twice, topic_id, 0, timeout_s=20, must_exist=True)
 
 
 def test_the_rate_is_kept_by_the_clock_that_is_handed_in(bootstrap: str) -> None:

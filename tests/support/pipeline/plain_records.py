@@ -89,7 +89,14 @@ class Letter(NamedTuple):
 
 def write_letters(bootstrap: str, topic: str, letters: Sequence[Letter], partition: int = 0) -> None:
     """Writes them to a dead-letter topic with the headers that the leader gives them; `time_ms` 0 is now."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "linger.ms": 20,
+        "enable.idempotence": True,
+        "compression.type": "lz4",
+        "message.max.bytes": 1_000_000_000,
+    }
+    producer = Producer(settings)
     for letter in letters:
         source = Source(group_id=letter.group, topic_name=letter.topic, partition=letter.partition)
         run = ArchivingRun(letter.offset, letter.offset, 3, letter.reason)

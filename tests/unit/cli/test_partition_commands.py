@@ -172,6 +172,25 @@ def test_a_move_that_was_taken_back() -> None:
     assert code == 1 and "orders:0 stays at leader 1" in failure and "cancelled" in failure
 
 
+def test_a_topic_that_is_made_anew_while_it_moves() -> None:
+    coordinator = Coordinator(
+        MovePartitions=[moved(0, 0)], DescribePartitions=[described((1, 2), (1, 2)), described((1, None))]
+    )
+    with serving(coordinator) as address:
+        code, _, failure = run(address, "move", "orders:1", "--to", "2", "--wait")
+    assert code == 1 and "orders:1 does not exist any more: topic orders was deleted" in failure
+
+
+def test_a_topic_that_is_deleted_while_it_moves() -> None:
+    gone = pb.DescribePartitionsResponse(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message="Topic orders does not exist"
+    )
+    coordinator = Coordinator(MovePartitions=[moved(0)], DescribePartitions=[described((1, 2)), gone])
+    with serving(coordinator) as address:
+        code, _, failure = run(address, "move", "orders:0", "--to", "2", "--wait")
+    assert code == 1 and failure.endswith("Topic orders does not exist")
+
+
 def test_a_move_that_takes_too_long() -> None:
     coordinator = Coordinator(MovePartitions=[moved(0)], DescribePartitions=[described((1, 2))])
     with serving(coordinator) as address:

@@ -3,7 +3,7 @@
 An action is asked back first: without `"confirmed": true` it does nothing and its answer has the question. The gateway
 judges the user where the action is a Kafka request. Where it is a call between roles, the console asks the gateway what
 the user may do: READ on group and topic to end acquisitions, as for AlterShareGroupOffsets, and ALTER on the cluster to
-drain. Every action has a line in the audit log, also one that was denied or failed.
+drain. Every action has a line in the audit log, also one that was denied, failed or was interrupted.
 """
 
 from __future__ import annotations
@@ -198,6 +198,12 @@ class Actions:
             if not problem.question:
                 outcome = "denied" if problem.status in (401, 403) else "failed"
                 self._write(actor, api, request, outcome, problem.words)
+            raise
+        except asyncio.CancelledError:
+            self._write(actor, api, request, "interrupted", "what was begun may go on to its end")
+            raise
+        except BaseException as error:
+            self._write(actor, api, request, "failed", f"{type(error).__name__}: {error}")
             raise
         self._write(actor, api, request, "succeeded", "", result)
         return result

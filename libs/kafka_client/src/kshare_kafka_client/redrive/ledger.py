@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kshare_kafka_client.properties import open_consumer, reader_properties
-from kshare_kafka_client.range_reader import OffsetRange, read_range
+from kshare_kafka_client.range_reader import OffsetRange, OffsetsLost, read_range
 from kshare_kafka_client.redrive.request import LEDGER_TOPIC, RedriveFailed
 from kshare_kafka_client.topics import Partition, end_offsets, failure, partitions_of, start_offsets
 
@@ -112,7 +112,7 @@ def read_ledger(
 
     It reads to the end of the log, not to the last stable offset: an open transaction of another run must not hide
     notes after it. The range reader waits until that transaction has ended. RedriveFailed if the topic is missing and
-    `must_exist`.
+    `must_exist`, or loses notes meanwhile.
     """
     ends = reader_properties({**properties, "isolation.level": "read_uncommitted"})
     consumer = open_consumer(ends)
@@ -127,12 +127,18 @@ def read_ledger(
         consumer.close()
     committed = {**properties, "isolation.level": "read_committed"}
     segments: dict[int, Runs] = {}
-    for messages in read_range(OffsetRange(*LEDGER_PARTITION, start, end), committed, timeout_s=timeout_s):
-        for message in messages:
-            key, value = _key_and_value(message)
-            noted_id, noted_partition, segment, runs = parse_note(key, value)
-            if (noted_id, noted_partition) == (topic_id, partition):
-                segments[segment] = runs
+    try:
+        for messages in read_range(OffsetRange(*LEDGER_PARTITION, start, end), committed, timeout_s=timeout_s):
+            for message in messages:
+                key, value = _key_and_value(message)
+                noted_id, noted_partition, segment, runs = parse_note(key, value)
+                if (noted_id, noted_partition) == (topic_id, partition):
+                    segments[segment] = runs
+    except OffsetsLost:
+        raise RedriveFailed(
+            f"records of topic {LEDGER_TOPIC}, which says what was moved, were removed while it was read: without them "
+            "another run moves records again"
+        ) from None
     return MovedOffsets(segments)
 
 

@@ -6,7 +6,6 @@ run with this id and fences it. Only then it reads the notes, so they have every
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
@@ -22,6 +21,13 @@ from kshare_kafka_client.topics import Partition
 
 TRANSACTION_LIMIT_RECORDS = 1_000
 COMMIT_TRIES = 3
+CLOSING_ABORT_TIMEOUT_S = 5.0
+"""How long a run that stops for another reason than Kafka waits for the abort of its open transaction."""
+MOVER_DEFAULTS = {"message.max.bytes": 1_000_000_000}
+"""librdkafka compares it with the record before compression; the topic's max.message.bytes applies to the batch after
+it. So the default is librdkafka's upper limit, and the broker decides. `batch.size` still limits batches of several."""
+_CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE)
+"""Errors of records that follow from an earlier error of the same transaction."""
 
 
 def transactional_id(place: Partition) -> str:
@@ -47,7 +53,10 @@ class PartitionMover:
         self._account = account
         self._pace = pace
         self._timeout_s = request.timeout_s
-        self._failures: list[KafkaError] = []
+        self._failures: list[tuple[str, KafkaError]] = []
+        """Topics and errors of the records that the current transaction could not store."""
+        self._was_rejected = False
+        """Whether the last transaction was aborted because of a size."""
         self._producer = None if request.dry_run else self._begin(request.properties)
         self._moved = read_ledger(
             request.properties,
@@ -64,11 +73,12 @@ class PartitionMover:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._producer is not None and kind is not None:
+            self._abort(self._producer, CLOSING_ABORT_TIMEOUT_S)
             self._producer.purge()
 
     def _begin(self, properties: Mapping[str, str]) -> Producer:
         rules = {"transactional.id": transactional_id(self._place), "delivery.report.only.error": True}
-        producer = open_producer({**producer_properties(properties), **rules})
+        producer = open_producer({**MOVER_DEFAULTS, **producer_properties(properties), **rules})
         try:
             producer.init_transactions(self._timeout_s)
         except KafkaException as error:
@@ -95,8 +105,24 @@ class PartitionMover:
             batch = found[begin : begin + limit]
             if self._producer is not None:
                 self._pace.wait(len(batch))
-                self._transact(self._producer, batch)
+                self._move_batch(self._producer, batch)
+            else:
+                self._count(batch)
+
+    def _move_batch(self, producer: Producer, batch: Sequence[Candidate]) -> None:
+        """Moves a batch. Halves of a batch that is rejected as too large are moved one after the other.
+
+        So the order stays, and one record that is too large is a problem only of itself.
+        """
+        if self._transact(producer, batch):
             self._count(batch)
+        elif len(batch) == 1:
+            limits = f"max.message.bytes of topic {batch[0].topic}, or the client's message.max.bytes"
+            self._account.add_problem(f"with the headers of a redrive it is larger than {limits}")
+        else:
+            middle = len(batch) // 2
+            self._move_batch(producer, batch[:middle])
+            self._move_batch(producer, batch[middle:])
 
     def _count(self, batch: Sequence[Candidate]) -> None:
         for candidate in batch:
@@ -104,7 +130,14 @@ class PartitionMover:
         missing = max(0, FIRST_ONES - len(self._account.first_ones))
         self._account.first_ones.extend(summary(candidate) for candidate in batch[:missing])
 
-    def _transact(self, producer: Producer, batch: Sequence[Candidate]) -> None:
+    def _transact(self, producer: Producer, batch: Sequence[Candidate]) -> bool:
+        """Moves a batch in one transaction; False when nothing was moved because a record or batch is too large.
+
+        The transaction after such a one is tried twice: librdkafka skips the sequence numbers of rejected records, and
+        bumps the producer's epoch when the broker has refused the gap.
+        """
+        self._failures.clear()
+        may_have_gap, self._was_rejected = self._was_rejected, False
         changed = self._moved.with_offsets(candidate.from_offset for candidate in batch)
         try:
             producer.begin_transaction()
@@ -124,8 +157,15 @@ class PartitionMover:
                 )
             self._commit(producer)
         except KafkaException as error:
-            self._give_up(producer, error.args[0])
+            is_aborted = self._abort(producer, self._timeout_s)  # it also waits for the errors of all records
+            self._was_rejected = is_aborted and self._is_too_large()
+            if self._was_rejected:
+                return False
+            if is_aborted and may_have_gap:
+                return self._transact(producer, batch)
+            self._give_up(error.args[0])
         self._moved.note(changed)
+        return True
 
     def _produce(self, producer: Producer, **record: Any) -> None:
         while True:
@@ -134,10 +174,19 @@ class PartitionMover:
                 return
             except BufferError:  # the queue is full
                 producer.poll(0.5)
+            except KafkaException as error:
+                self._failures.append((record["topic"], error.args[0]))
+                raise
 
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failures.append(error)
+            self._failures.append((message.topic() or "", error))
+
+    def _is_too_large(self) -> bool:
+        """Whether a record was rejected for its size; a note that is rejected is another failure."""
+        return any(
+            topic != LEDGER_TOPIC and error.code() == KafkaError.MSG_SIZE_TOO_LARGE for topic, error in self._failures
+        )
 
     def _commit(self, producer: Producer) -> None:
         for attempt in range(COMMIT_TRIES):
@@ -148,14 +197,20 @@ class PartitionMover:
                 if not error.args[0].retriable() or attempt == COMMIT_TRIES - 1:
                     raise
 
-    def _give_up(self, producer: Producer, error: KafkaError) -> NoReturn:
-        """Aborts the transaction: it has moved nothing and has no notes. Otherwise the coordinator aborts it later."""
-        cause = self._failures[0] if self._failures else error
-        if error.txn_requires_abort():
-            with contextlib.suppress(
-                KafkaException
-            ):  # else it ends at transaction.timeout.ms, or when the next run begins
-                producer.abort_transaction(self._timeout_s)
+    def _abort(self, producer: Producer, timeout_s: float) -> bool:
+        """Aborts the open transaction: it has moved nothing and has no notes. False where none is open, or it failed.
+
+        After a failure it is aborted at transaction.timeout.ms, or when the next run begins.
+        """
+        try:
+            producer.abort_transaction(timeout_s)
+        except KafkaException:
+            return False
+        return True
+
+    def _give_up(self, error: KafkaError) -> NoReturn:
+        causes = [cause for _, cause in self._failures if cause.code() not in _CONSEQUENCES]
+        cause = causes[0] if causes else error
         moved = f"{self._account.moved_count} records were moved before"
         if error.fatal() and error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
             raise RedriveFailed(f"another redrive of {self._place} has begun and goes on with the rest; {moved}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from errno import ENOENT
 from functools import partial
 from pathlib import Path
@@ -138,6 +138,9 @@ class DiskFolder:
         """Those of `_removed` that could not be unlinked; the next removal tries them again."""
         self._unsynced: set[Path] = set()
         """Folders that were made, and whose names may not be durable."""
+        self._holders = 0
+        self._held: list[Callable[[], None]] = []
+        """Removals that begin when no holder is left."""
 
     @property
     def name(self) -> str:
@@ -212,7 +215,7 @@ class DiskFolder:
             is_new = (prefix, name) not in self._removed
             self._removed.add((prefix, name))
         for place in (*again, (prefix, name)) if is_new else again:
-            self._removals.begin(partial(self._unlink, *place))
+            self._begin_removal(partial(self._unlink, *place))
         return size_bytes if is_new else 0
 
     def _unlink(self, prefix: bytes, name: str) -> None:
@@ -228,7 +231,7 @@ class DiskFolder:
     def remove_prefix(self, prefix: bytes) -> None:
         with self._lock:
             self._removed_prefixes.add(prefix)
-        self._removals.begin(partial(self._remove_folder, prefix))
+        self._begin_removal(partial(self._remove_folder, prefix))
 
     def _remove_folder(self, prefix: bytes) -> None:
         with self._lock:
@@ -241,9 +244,27 @@ class DiskFolder:
     def _path(self, prefix: bytes, name: str) -> Path:
         return self._directory / prefix.hex() / name
 
-    def link_to(self, directory: Path) -> None:
-        """Links all files into another directory of the same file system, durably. OSError."""
-        files = self.files()
+    def _begin_removal(self, remove: Callable[[], None]) -> None:
+        if self._holders:
+            self._held.append(remove)
+        else:
+            self._removals.begin(remove)
+
+    @contextmanager
+    def removals_held(self) -> Iterator[None]:
+        """Files that are removed meanwhile stay on the disk until the end."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                held, self._held = self._held, []
+                for remove in held:
+                    self._removals.begin(remove)
+
+    def link_to(self, directory: Path, files: Mapping[bytes, Iterable[str]]) -> None:
+        """Links files, names by prefix, into another directory of the same file system, durably. OSError."""
         for prefix, names in files.items():
             folder = directory / prefix.hex()
             folder.mkdir(parents=True)
@@ -255,6 +276,7 @@ class DiskFolder:
             _sync_directory(directory.parent)
 
     def close(self) -> None:
+        self._held.clear()
         self._removals.close()
         for descriptor in self._opened.values():
             os.close(descriptor)

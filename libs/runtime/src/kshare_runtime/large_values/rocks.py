@@ -67,10 +67,34 @@ class RocksValueFileStore(ValueFileStore):
 
     def checkpoint(self, directory: Path) -> None:
         """See RocksStore."""
+        self._begin_checkpoint(directory)()
+
+    async def checkpoint_beside(self, directory: Path) -> None:
+        """As `checkpoint`; a thread links the files meanwhile, which takes a sync for each prefix."""
+        with self._folder.removals_held():
+            link = asyncio.get_running_loop().run_in_executor(None, self._begin_checkpoint(directory))
+            try:
+                await asyncio.shield(link)
+            finally:
+                await asyncio.wait([link])  # also if this is cancelled: nothing is linked after it has ended
+
+    def _begin_checkpoint(self, directory: Path) -> Callable[[], None]:
+        """Copies the rows; the result links the files that they need, of which none may be unlinked before."""
         self.finish_writes()
         self._rocks.checkpoint(directory)
         self.end_files()
         try:
-            self._folder.link_to(directory / FOLDER)
+            files = self._folder.files()
         except OSError as error:
-            raise StorageFailure(f"cannot copy the store {self.path} to {directory}: {error}") from error
+            raise self._not_copied(directory, error) from error
+
+        def link() -> None:
+            try:
+                self._folder.link_to(directory / FOLDER, files)
+            except OSError as error:
+                raise self._not_copied(directory, error) from error
+
+        return link
+
+    def _not_copied(self, directory: Path, error: OSError) -> StorageFailure:
+        return StorageFailure(f"cannot copy the store {self.path} to {directory}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ def backup(
     """Copies the stores of all roles, while they serve or stopped, with a manifest and checksums."""
     from kshare.backup.create import create_backup
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that the copies are removed
     manifest = create_backup(data_dir, target, typer.echo)
     typer.echo(f"backup {target}: {len(manifest.stores)} stores of cluster {manifest.cluster_id}")
 

@@ -11,15 +11,21 @@ The moments of several stores differ, and the order makes that harmless:
 
 A partition that moves between two of these moments could be in no copy. So the placement of all partitions is compared
 before and after, and the copies are made anew where it changed.
+
+A copy keeps the space of all tables that it links, so all copies are removed at the end, also when the command fails or
+is interrupted. Those of a command that was killed, or of a node that completed its copy later than the command waited,
+are removed by the next backup.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from kshare.addresses import Address, parse_address
@@ -43,18 +49,32 @@ from kshare_rpc.generated.methods import (
 )
 from kshare_rpc.network import CallFailed
 from kshare_runtime.rocks_store import is_open_elsewhere
+from kshare_runtime.store_backups import BACKUPS_DIRECTORY, backup_directory
 from kshare_runtime.store_backups import back_up as back_up_store
 
 ATTEMPTS = 3
 BACKUP_TIMEOUT_MS = 60_000
+LOCK = "backup.lock"
+"""A file of the data directory, which a `kshare backup` holds (flock)."""
+_NAME = re.compile(r"copying-\d{8}T\d{6}-\d+-.+")
+
+
+def copies_name(created: datetime) -> str:
+    """The beginning of the names of all copies of this command."""
+    return f"copying-{created:%Y%m%dT%H%M%S}-{os.getpid()}"
 
 
 @contextmanager
 def copied_stores(
     data_dir: Path, stores: Sequence[Store], name: str, show: Callable[[str], None]
 ) -> Iterator[tuple[list[Path], bool]]:
-    """The directories of the copies, removed afterwards, and whether the cluster runs. CommandFailed."""
+    """The directories of the copies, removed afterwards, and whether the cluster runs. CommandFailed.
+
+    `name` is one of `copies_name`.
+    """
     with ExitStack() as held:
+        _lock_backups(data_dir, held)
+        _remove(_leftovers(stores))
         is_running = not _is_locked_now(data_dir, held)
         open_ones = [store.name for store in stores if is_open_elsewhere(store.path)]
         if not is_running and open_ones:
@@ -64,11 +84,26 @@ def copied_stores(
             stopped = ", ".join(store.name for store in stores if store.name not in open_ones)
             text = f"{stopped} of {data_dir} do not run, and others do: start or stop all of them"
             raise CommandFailed(text, BAD_USE)
-        found = _copies_while_running(data_dir, stores, name, show) if is_running else _copies(stores, name, _stopped)
-        try:
-            yield found, is_running
-        finally:
-            _remove(found)
+        if is_running:
+            yield _copies_while_running(data_dir, stores, name, show, held), True
+        else:
+            yield _copies(stores, name, _stopped, held), False
+
+
+def _lock_backups(data_dir: Path, held: ExitStack) -> None:
+    """Excludes other backups of the data directory until `held` ends. CommandFailed."""
+    lock = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    held.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandFailed(f"another kshare backup of {data_dir} runs") from None
+
+
+def _leftovers(stores: Sequence[Store]) -> list[Path]:
+    """The copies of earlier commands; while the lock is held, none of them runs."""
+    folders = {store.path.parent / BACKUPS_DIRECTORY for store in stores}
+    return [path for folder in folders if folder.exists() for path in folder.iterdir() if _NAME.fullmatch(path.name)]
 
 
 def _is_locked_now(data_dir: Path, held: ExitStack) -> bool:
@@ -83,12 +118,12 @@ def _is_locked_now(data_dir: Path, held: ExitStack) -> bool:
 
 
 def _copies_while_running(
-    data_dir: Path, stores: Sequence[Store], name: str, show: Callable[[str], None]
+    data_dir: Path, stores: Sequence[Store], name: str, show: Callable[[str], None], held: ExitStack
 ) -> list[Path]:
     coordinator = coordinator_address(None, data_dir)
     for attempt in range(ATTEMPTS):
         before = _placement(coordinator)
-        found = _copies(stores, f"{name}-{attempt}", _running)
+        found = _copies(stores, f"{name}-{attempt}", _running, held)
         if _placement(coordinator) == before:
             return found
         _remove(found)
@@ -117,15 +152,13 @@ def _placement(coordinator: Address) -> tuple[bytes, ...]:
     )
 
 
-def _copies(stores: Sequence[Store], name: str, copy: Callable[[Store, str], Path]) -> list[Path]:
-    """In the order of the stores; none is left where one fails."""
+def _copies(stores: Sequence[Store], name: str, copy: Callable[[Store, str], Path], held: ExitStack) -> list[Path]:
+    """In the order of the stores; each is removed when `held` ends, also one whose node did not answer."""
     found: list[Path] = []
-    try:
-        for store in stores:
-            found.append(copy(store, f"{name}-{store.name}"))  # stores of one folder have one folder of backups
-    except BaseException:
-        _remove(found)
-        raise
+    for store in stores:
+        own_name = f"{name}-{store.name}"  # stores of one folder have one folder of backups
+        held.callback(_remove, [backup_directory(store.path, own_name)])
+        found.append(copy(store, own_name))
     return found
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from kshare.backup.copies import copied_stores
+from kshare.backup.copies import copied_stores, copies_name
 from kshare.backup.files import copied_file, file_names, sync_directories
 from kshare.backup.manifest import FILE_NAME, BackedUpStore, Manifest
 from kshare.backup.stores import Store, cluster_id_of, found_stores
@@ -31,8 +31,7 @@ def create_backup(data_dir: Path, target: Path, show: Callable[[str], None]) -> 
     if target.exists() and any(target.iterdir()):
         raise CommandFailed(f"{target} is not empty: give a new directory", BAD_USE)
     created = datetime.now(UTC)
-    name = f"copying-{created:%Y%m%dT%H%M%S}-{os.getpid()}"
-    with copied_stores(data_dir, stores, name, show) as (copies, was_running):
+    with copied_stores(data_dir, stores, copies_name(created), show) as (copies, was_running):
         try:
             manifest = Manifest(
                 cluster_id=_common_cluster_id(stores, copies),
@@ -63,7 +62,7 @@ def _copied_out(
     stores: Sequence[Store], copies: Sequence[Path], target: Path, show: Callable[[str], None]
 ) -> tuple[BackedUpStore, ...]:
     needed_bytes = sum((copy / name).stat().st_size for copy in copies for name in file_names(copy))
-    target.mkdir(parents=True, exist_ok=True)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)  # records and credentials are in it
     free_bytes = shutil.disk_usage(target).free
     if free_bytes < needed_bytes:
         raise CommandFailed(f"{target} has room for {free_bytes:,} bytes, and the stores have {needed_bytes:,}")

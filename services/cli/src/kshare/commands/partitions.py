@@ -185,7 +185,7 @@ def wait_for_moves(
 def _still_moving(
     coordinator: Address, topics: Sequence[str], partitions: Sequence[NamedPartition], to_node_id: int
 ) -> list[str]:
-    """The partitions that have not reached the node; CommandFailed if a partition's move was cancelled."""
+    """The partitions that have not reached the node; CommandFailed if a move was cancelled, or a topic deleted."""
     try:
         answer = describe_partitions(coordinator, topics)
     except CoordinatorUnreachable:  # it may be restarting; the moves are stored in the catalog
@@ -193,7 +193,12 @@ def _still_moving(
     found = {(topic.name, partition.partition): partition for topic in answer.topics for partition in topic.partitions}
     left: list[str] = []
     for topic, number in partitions:
-        partition = found[topic, number]
+        partition = found.get((topic, number))
+        if partition is None:
+            raise CommandFailed(
+                f"{topic}:{number} does not exist any more: topic {topic} was deleted, and created again with fewer "
+                "partitions; the moves of other topics continue"
+            )
         if partition.is_moving and partition.moving_to_node_id == to_node_id:
             left.append(f"{topic}:{number}")
         elif partition.leader_node_id != to_node_id:

@@ -11,7 +11,8 @@ const TYPING_MS = 250;
 
 /**
  * Keeps the list at `url` up to date until the page is left. `changed(build, answer)` is called with each change: it
- * puts `build()`, a new element, into the page. `empty` is what to say where there is nothing: [words, what to do].
+ * puts `build()`, a new element, into the page. `empty` is what to say where there is nothing: [words, what to do], or
+ * a function that returns this for the answer.
  */
 export function list(context, { url, name, columns, keyOf, empty, changed, attributesOf, hasSearch = true }) {
     let search = context.parameters.get("search") ?? "";
@@ -80,7 +81,7 @@ export function list(context, { url, name, columns, keyOf, empty, changed, attri
                 ? table(name, columns, answer.items, keyOf, attributesOf)
                 : search
                   ? nothing(`No ${name} with “${search}” in the name.`, "Clear the search to see all.")
-                  : nothing(...empty),
+                  : nothing(...(typeof empty === "function" ? empty(answer) : empty)),
             pager(),
         );
     }

@@ -47,8 +47,8 @@ def page_of(elements: Sequence[tuple[str, Element]], asked: PageRequest) -> tupl
     return [element for _, element in chosen], chosen[-1][0] if has_more else None, len(found)
 
 
-def listing(items: Sequence[object], next_key: str | None, total: int) -> Json:
-    """The JSON of a page."""
+def listing(items: Sequence[object], next_key: str | None, total: int | None) -> Json:
+    """The JSON of a page; `total` is None where it is not known."""
     return {"items": list(items), "next": next_key, "total": total}
 
 

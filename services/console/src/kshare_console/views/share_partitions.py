@@ -25,6 +25,8 @@ POISON_LOOKED_AT_LIMIT = 20_000
 """Runs that one page of poison records looks at; the page ends there and says where to go on."""
 POISON_PORTION = 100
 """Share-partitions that are read at once for it."""
+PROBLEMS_LIMIT = 10
+"""Problems of one page."""
 NO_MORE = -1
 STATE_NAMES = {
     RecordState.AVAILABLE: "Available",
@@ -103,7 +105,8 @@ class SharePartitions:
     async def poison(self, group_id: str, asked: PageRequest) -> Json:
         """Runs of records that were delivered more than once and are not done, by place; Refusal.
 
-        `asked.after` is the key of a run. A page that looked at POISON_LOOKED_AT_LIMIT runs ends early.
+        `asked.after` is the key of a run. A page that looked at POISON_LOOKED_AT_LIMIT runs ends early. The page's
+        `problems` say which share-partitions could not be read.
         """
         offsets, described = await asyncio.gather(
             self._client.share_offsets([group_id]), self._client.describe_group(group_id)
@@ -112,25 +115,29 @@ class SharePartitions:
         place, first_offset = _after(asked.after)
         wanted = [each for each in _keyed(offsets.get(group_id, [])) if each[0] >= place]
         found: list[Json] = []
+        unread: dict[str, list[str]] = {}
         looked_at = 0
         for at in range(0, len(wanted), POISON_PORTION):
             portion = wanted[at : at + POISON_PORTION]
             start = first_offset if at == 0 and portion[0][0] == place else 0
             readings = await self._read(group_id, [one for _, one in portion], first_offsets=[start])
             for number, reading in enumerate(readings):
-                async for runs, following in self._all_runs(group_id, reading):
+                async for part, following in self._all_runs(group_id, reading):
+                    if part.problem:
+                        unread.setdefault(part.problem, []).append(f"{part.offset.topic}-{part.offset.partition}")
+                    runs = part.result.runs
                     looked_at += len(runs) + 1
-                    found += [poison(reading.offset, run, clients) for run in runs if _is_poison(run)]
+                    found += [poison(part.offset, run, clients) for run in runs if _is_poison(run)]
                     if len(found) >= asked.limit or looked_at >= POISON_LOOKED_AT_LIMIT:
                         next_key = _key_after(wanted, at + number, following)
-                        return {"items": found, "next": next_key, "total": None}
-        return {"items": found, "next": None, "total": None}
+                        return {**listing(found, next_key, None), "problems": problems_of(unread)}
+        return {**listing(found, None, None), "problems": problems_of(unread)}
 
-    async def _all_runs(self, group_id: str, reading: Reading) -> AsyncIterator[tuple[Sequence[Run], int]]:
-        """The runs of a reading in portions, also those that its answer left out, and where the next portion begins."""
+    async def _all_runs(self, group_id: str, reading: Reading) -> AsyncIterator[tuple[Reading, int]]:
+        """A reading and those of the runs that its answer left out, and where the next one begins."""
         while True:
             following = reading.result.next_offset if reading.result.is_loaded else NO_MORE
-            yield reading.result.runs, following
+            yield reading, following
             if following == NO_MORE:
                 return
             (reading,) = await self._read(group_id, [reading.offset], first_offsets=[following])
@@ -297,6 +304,16 @@ def _run(run: Run, clients: Mapping[str, str], lock_duration_ms: int, now_ms: in
 
 def state_name(number: int) -> str:
     return STATE_NAMES[RecordState(number)]
+
+
+def problems_of(unread: Mapping[str, Sequence[str]]) -> list[Json]:
+    """The problems of a page: why share-partitions could not be read, by problem. Pure."""
+    found: list[Json] = []
+    for problem, places in list(unread.items())[:PROBLEMS_LIMIT]:
+        which = places[0] if len(places) == 1 else f"{len(places)} share-partitions, such as {places[0]},"
+        found.append({"words": f"{which} could not be read: {problem}"})
+    left_out = sum(map(len, list(unread.values())[PROBLEMS_LIMIT:]))
+    return [*found, {"words": f"{left_out} more share-partitions could not be read"}] if left_out else found
 
 
 def _is_poison(run: Run) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kshare_rpc.generated.kshare.v1 import common_pb2
 from kshare_rpc.generated.methods import BACK_UP_LEADER
 from kshare_rpc.serving import serves
-from kshare_runtime.store_backups import back_up
+from kshare_runtime.store_backups import back_up_beside
 
 
 class BackUpHandler:
@@ -18,4 +18,4 @@ class BackUpHandler:
     async def __call__(
         self, request: common_pb2.BackUpStoreRequest, payload: memoryview
     ) -> common_pb2.BackUpStoreResponse:
-        return common_pb2.BackUpStoreResponse(directory=str(back_up(self._store, request.name)))
+        return common_pb2.BackUpStoreResponse(directory=str(await back_up_beside(self._store, request.name)))

@@ -5,7 +5,8 @@ one by one. So a JVM that outlives a killed process cannot publish anything. A c
 the batch; the repeated batch finds its rows by their key (`add`) and does not add them again.
 
 Joining the files of a day uses a journal in the table's folder (`_joining.json`, which readers ignore). It lists the
-old files and their replacements, so the next start completes an interrupted join.
+old files and their replacements. The next start completes an interrupted join, and after an error of the disk the next
+operation on the table does.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class ParquetTable:
 
     def read(self, days: Sequence[date]) -> DataFrame:
         """The rows of these days, possibly none; only their folders are read."""
+        self._complete_joining()
         folders = [self._day(day) for day in sorted(days)]
         present = [str(folder) for folder in folders if folder.exists()]
         if not present:
@@ -130,6 +132,7 @@ class ParquetTable:
 
     def remove_days(self, before: date) -> list[date]:
         """Removes the days before `before`; returns them."""
+        self._complete_joining()
         removed = [day for day in self.days() if day < before]
         for day in removed:
             shutil.rmtree(self._day(day))
@@ -137,6 +140,7 @@ class ParquetTable:
 
     def join_files(self, day: date, most: int) -> int:
         """Joins the day's files, one per partition, if a partition has more than `most`; returns the reduction."""
+        self._complete_joining()
         folders: dict[Path, list[Path]] = {}
         for file in sorted(self._day(day).rglob("*.parquet")):
             folders.setdefault(file.parent, []).append(file)
@@ -148,6 +152,7 @@ class ParquetTable:
 
     def begin_joining(self, day: date) -> Joining:
         """Writes the joined files of a day, hidden, and then the journal, which commits the join."""
+        self._complete_joining()  # its journal would be overwritten
         old = sorted(self._day(day).rglob("*.parquet"))
         staged = self._stage(self.read([day]))
         new = [self._target(file, "joined") for file in staged]
@@ -164,6 +169,11 @@ class ParquetTable:
         draft.replace(self._folder / _JOURNAL)
         sync_folder(self._folder)
         return Joining(old, new)
+
+    def _complete_joining(self) -> None:
+        """Completes a join that an error of the disk has interrupted; until then some rows are hidden."""
+        if (self._folder / _JOURNAL).exists():
+            self._finish_joining()
 
     def _finish_joining(self) -> None:
         """Completes the join of the journal, if there is one; removes hidden files that are not in a journal."""

@@ -2,7 +2,7 @@
 
 import { path, session } from "../api.js";
 import { change, form } from "../dialogs.js";
-import { h, named } from "../dom.js";
+import { h, named, visible } from "../dom.js";
 import { list, slices } from "../lists.js";
 import { stream } from "../live.js";
 import {
@@ -233,11 +233,14 @@ export function poison(context, groupId) {
         hasSearch: false,
         columns: POISON(groupId),
         keyOf: (row) => `${row.topic} ${row.partition} ${row.offset}`,
-        empty: [
-            "No record is being delivered more than once.",
-            "Records appear here while workers release them, or their locks end, until they are acknowledged or become dead letters.",
-        ],
-        changed: (build) =>
+        empty: (answer) =>
+            answer.problems?.length
+                ? ["No such record was found in the share-partitions that could be read.", null]
+                : [
+                      "No record is being delivered more than once.",
+                      "Records appear here while workers release them, or their locks end, until they are acknowledged or become dead letters.",
+                  ],
+        changed: (build, answer) =>
             context.show(
                 trail(["Groups", place("groups")], [named(groupId), place("groups", groupId)], ["Poison records"]),
                 h("h1", {}, "Poison records of ", named(groupId)),
@@ -246,6 +249,7 @@ export function poison(context, groupId) {
                     { class: "note" },
                     "Records that were delivered more than once and are not done. A record links to its headers and payload.",
                 ),
+                ...(answer?.problems ?? []).map((problem) => h("p", { class: "failure" }, visible(problem.words))),
                 build(),
             ),
     });
