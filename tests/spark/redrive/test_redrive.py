@@ -326,8 +326,8 @@ def test_a_record_that_is_too_large_stays_a_dead_letter_and_the_rest_moves_once(
     bootstrap: str, has_own_limit: bool
 ) -> None:
     """The broker rejects it or, with the user's message.max.bytes, the client."""
-    limits = {} if has_own_limit else {"max_message_bytes": "10000"}
-    topic, letters = new_topic(bootstrap, **limits), new_letters_topic(bootstrap)
+    topic = new_topic(bootstrap) if has_own_limit else new_topic(bootstrap, max_message_bytes="10000")
+    letters = new_letters_topic(bootstrap)
     found = [Letter(topic, number, value=f"v{number}".encode()) for number in range(20)]
     too_large = (0, 11)
     for number in too_large:

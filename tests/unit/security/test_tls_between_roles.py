@@ -216,7 +216,7 @@ def test_a_certificate_allows_the_calls_of_its_roles(
 def test_a_node_registers_as_what_its_certificate_is_for(tmp_path: Path, is_its_own: bool) -> None:
     """A leader that watched the catalog as a gateway would be shown the SCRAM credentials."""
     role = coordinator_pb2.ROLE_LEADER if is_its_own else coordinator_pb2.ROLE_GATEWAY
-    requests = {
+    requests: dict[Method[Any, Any], Any] = {
         methods.REGISTER_NODE: coordinator_pb2.RegisterNodeRequest(node=coordinator_pb2.Node(role=role)),
         methods.DEREGISTER_NODE: coordinator_pb2.DeregisterNodeRequest(role=role),
         methods.WATCH_CATALOG: coordinator_pb2.WatchCatalogRequest(role=role),

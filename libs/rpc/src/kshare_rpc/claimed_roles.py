@@ -15,7 +15,7 @@ _CLAIMED: Mapping[type[Message], Callable[[Any], int]] = {
     pb.DeregisterNodeRequest: lambda request: request.role,
     pb.WatchCatalogRequest: lambda request: request.role,
 }
-_NAMES = {number: name.removeprefix("ROLE_").lower() for name, number in pb.Role.items()}
+_NAMES: Mapping[int, str] = {number: name.removeprefix("ROLE_").lower() for name, number in pb.Role.items()}
 
 
 class RoleNotHeld(Exception):

@@ -129,9 +129,7 @@ class StoredBatches:
         stale, end_offset = self._entries_above(newest_ms)
         if not stale:
             return []
-        lowered = Write(
-            keys.TIMESTAMPS, keys.timestamp_key(self._prefix, newest_ms), keys.timestamp_value(end_offset)
-        )
+        lowered = Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, newest_ms), keys.timestamp_value(end_offset))
         return [*(Write(keys.TIMESTAMPS, key, None) for key in stale), lowered]
 
     def _entries_above(self, newest_ms: int) -> tuple[list[bytes], int]:
