@@ -32,7 +32,8 @@ _GZIP_PIECE_BYTES = 256 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_FLAGS_AT = 4
 _LZ4_VERSION_AND_INDEPENDENT_BLOCKS = 0x60
-_LZ4_VERSION_MASK = 0xC0
+_LZ4_CHECKED_FLAGS = 0xE3
+"""The version, and three bits that Kafka's reader (Lz4BlockInputStream.FLG) checks."""
 _FIRST_GUESS = 4
 _SMALLEST_GUESS_BYTES = 256
 GZIP_MEMBERS_LIMIT = 16
@@ -140,8 +141,9 @@ def _lz4(records: memoryview, limit_bytes: int) -> memoryview:
     if length < 0:
         raise CannotDecompress("the lz4 frame was cut off")
     flags = records[_LZ4_FLAGS_AT]
-    if flags & (_LZ4_VERSION_MASK | _LZ4_VERSION_AND_INDEPENDENT_BLOCKS) != _LZ4_VERSION_AND_INDEPENDENT_BLOCKS:
-        raise CannotDecompress("the blocks of an lz4 frame of version 1 must be independent of each other")
+    if flags & _LZ4_CHECKED_FLAGS != _LZ4_VERSION_AND_INDEPENDENT_BLOCKS:
+        text = "an lz4 frame must have version 1, blocks that are independent of each other, and no dictionary"
+        raise CannotDecompress(text)
     if length != len(records):
         raise BytesAfterStream(f"{len(records) - length} bytes follow the lz4 frame")
     return _into_buffer(cramjam.lz4.decompress_into, records, limit_bytes)

@@ -105,8 +105,9 @@ def _walked(
         decompressed(batch[HEADER_LENGTH : header.size], header.compression, limit_bytes),
         header.record_count,
         header.first_timestamp_ms,
-        header.is_log_append_time,
-        0 if wrong_type else header.max_timestamp_ms,
+        # In a batch that says LogAppendTime, the log takes the records' own times, so these have to be in the range.
+        wrong_type,
+        0,
         rules.needs_keys,
         wrong_type or not rules.log_append_time,
         1 if wrong_type else rules.lowest_ms,

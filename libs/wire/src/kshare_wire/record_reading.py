@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 DECOMPRESSED_LIMIT_BYTES = 128 * 1024 * 1024
 """The largest batch that is opened, measured after decompression."""
+HEADERS_LIMIT = 100_000
+"""Headers of the records that are opened together. A header takes two bytes, thousands of which are compressed to one,
+and becomes an object of 80."""
 
 _ATTRIBUTES_AT = 21
 _LENGTH_AT = 8
@@ -54,17 +57,24 @@ def open_records(batch: bytes | memoryview, *, limit_bytes: int = DECOMPRESSED_L
 
 
 def open_window(
-    batch: bytes | memoryview, first_offset: int, records_limit: int, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+    batch: bytes | memoryview,
+    first_offset: int,
+    records_limit: int,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    headers_limit: int = HEADERS_LIMIT,
 ) -> list[OpenedRecord]:
     """The records from `first_offset` on, at most `records_limit`; KafkaError CORRUPT_MESSAGE.
 
-    Other records of the batch are skipped in C.
+    They have at most `headers_limit` headers together; a first record with more of them cannot be opened. Other records
+    of the batch are skipped in C.
     """
     header = read_header(batch)
     view = memoryview(batch)
     records = memoryview(_decompressed(view[HEADER_LENGTH : header.size], header, limit_bytes))
     try:
-        begins_at, ends_at, count = _records.window(records, first_offset - header.base_offset, records_limit)
+        first_delta = first_offset - header.base_offset
+        begins_at, ends_at, count = _records.window(records, first_delta, records_limit, headers_limit)
         reader = _reader_of(_without_compression(view, header, records[begins_at:ends_at]))
         found = list(islice(reader, count))
     except _unreadable() as error:

@@ -208,11 +208,16 @@ class TransactionMarkers:
             )
             self._retry_later(ending)
 
+    def _end_retry(self, ending: _Ending) -> None:
+        """Nothing is tried again for an ending that is over: the id may have another one, with the same epoch."""
+        if ending.retry is not None:
+            ending.retry.cancel()
+            ending.retry = None
+
     def _try_again(self, ending: _Ending) -> None:
         if ending.retry is None:
             return
-        ending.retry.cancel()
-        ending.retry = None
+        self._end_retry(ending)
         failed, ending.failed = ending.failed, {}
         if ending.remaining:
             self._tell_groups(ending)
@@ -224,6 +229,7 @@ class TransactionMarkers:
         """After all partitions are done: completes the transaction, if all groups of other coordinators are told."""
         if self._stopped or ending.is_forgotten or not self._tell_groups(ending):
             return
+        self._end_retry(ending)
         command = CompleteTransaction(
             transactional_id=ending.transactional_id,
             producer_id=ending.producer_id,
@@ -244,8 +250,8 @@ class TransactionMarkers:
         log.error(
             "the completion of transaction %s could not be written, retrying: %s", ending.transactional_id, failure
         )
-        loop = asyncio.get_running_loop()
-        ending.retry = loop.call_later(MAXIMUM_RETRY_MS / 1000, self._try_again, ending)
+        self._end_retry(ending)
+        ending.retry = asyncio.get_running_loop().call_later(MAXIMUM_RETRY_MS / 1000, self._try_again, ending)
 
     # Groups of other coordinators
 

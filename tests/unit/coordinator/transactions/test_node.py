@@ -133,6 +133,59 @@ def test_the_next_end_of_an_id_may_come_before_its_last_one_is_known_to_be_writt
     run_virtually(main)
 
 
+def test_a_group_that_could_not_be_told_at_first_does_not_end_the_next_transaction() -> None:
+    """Its retry may be due when the transaction is complete, and the id's next one has the same producer epoch."""
+
+    async def main() -> None:
+        driver = TransactionDriver()
+        driver.register(pb.ROLE_LEADER, 1, rpc_address="leader:1")
+        network = InProcessNetwork()
+        leader = ScriptedLeader()
+        await network.serve("leader:1", [leader.service()])
+        told: list[bool] = []
+        completed: list[bool] = []
+
+        def answered(result: Any) -> asyncio.Future[Any]:
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(result)
+            return future
+
+        def complete(command: commands.CompleteTransaction) -> asyncio.Future[bool]:
+            completed.append(driver.run(command))
+            return answered(completed[-1])
+
+        async def tell(metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
+            told.append(metadata.is_committed)
+            return {} if len(told) > 1 else dict.fromkeys(group_ids, "its coordinator is away")
+
+        markers = TransactionMarkers(
+            network=network,
+            state=lambda: driver.state,
+            complete=complete,
+            next_epoch=lambda command: answered(driver.run(command)),
+            tell=tell,
+        )
+        producer = driver.begin()
+        assert driver.add_offsets(producer) is E.NONE
+        driver.end(producer)
+        driver.state.group_partitions = {}  # all groups are another coordinator's
+        leader.delays_s = [0.02]
+        markers.send("t")
+        await asyncio.sleep(0.03)
+        assert (completed, told) == ([True], [True, True]), "told again when the last marker was written"
+        driver.add(producer, [1])
+        driver.end(producer, committed=False)
+        await asyncio.sleep(1)
+        assert completed == [True] and driver.metadata().state.is_ending, "no marker of the next one was sent yet"
+        markers.send("t")
+        await asyncio.sleep(1)
+        assert completed == [True, True]
+        assert [(committed, partition) for _, committed, _, partition in leader.written] == [(True, 0), (False, 1)]
+        await markers.stop()
+
+    run_virtually(main)
+
+
 def test_only_what_failed_is_tried_again_with_longer_and_longer_pauses() -> None:
     async def main() -> None:
         cluster, (leader,) = await started()

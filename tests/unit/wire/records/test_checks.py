@@ -18,6 +18,7 @@ from kshare_wire.record_batches import read_produced_batch
 from kshare_wire.record_checks import InvalidRecords, RecordRules, check_records
 from support.wire.malformed_batches import cases
 from support.wire.raw_batches import CODECS, compressed, plain_batch, record, varint
+from support.wire.record_building import damage
 
 FIRST_MS = 1_000
 RULES = RecordRules("topic-0", False, False, -(1 << 63), (1 << 63) - 1, 1 << 27)
@@ -180,10 +181,19 @@ def test_a_window_begins_at_an_offset_and_has_a_few_records(data: bytes, lowest_
     found = naive_records(data)
     if found is None:
         return  # the damage may lie behind the window
-    begins_at, ends_at, count = _records.window(data, lowest_delta, limit)
+    begins_at, ends_at, count = _records.window(data, lowest_delta, limit, 1_000)
     late = next((index for index, one in enumerate(found) if one.offset_delta >= lowest_delta), len(found))
     assert naive_records(data[begins_at:ends_at]) == found[late : late + limit]
     assert count == len(found[late : late + limit])
+
+
+@pytest.mark.parametrize(("limit", "count"), [(7, 3), (6, 3), (5, 2), (2, 1)])
+def test_a_window_ends_before_the_record_with_one_header_too_many(limit: int, count: int) -> None:
+    headers = [(b"k", None), (b"", b"v")]
+    data = b"".join(record(delta, headers=headers) for delta in range(3))
+    assert _records.window(data, 0, 10, limit)[2] == count
+    with pytest.raises(ValueError, match="record 0 has more than 1 headers"):
+        _records.window(data, 0, 10, 1)
 
 
 @given(any_records(), st.data(), st.integers(-(1 << 62), 1 << 62))
@@ -235,6 +245,18 @@ def test_a_batch_that_decompresses_too_far_is_refused(codec: str) -> None:
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(DecompressesTooFar):
         check_records(batch, header, RULES, 1_000_000)
+
+
+@pytest.mark.parametrize("says_log_append_time", [False, True])
+def test_the_times_that_a_log_takes_are_in_the_range(says_log_append_time: bool) -> None:
+    """A batch that says LogAppendTime has one time for all records, but a CreateTime topic takes their own."""
+    far = 1 << 61
+    batch = plain_batch(record(0, timestamp_delta=far))
+    batch = damage(batch, 21, ">h", 8 if says_log_append_time else 0)
+    rules = RULES._replace(lowest_ms=0, highest_ms=10_000)
+    with pytest.raises(InvalidRecords) as caught:
+        check_records(memoryview(batch), read_produced_batch(memoryview(batch)), rules)
+    assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_refusal_names_a_thousand_records_at_most() -> None:

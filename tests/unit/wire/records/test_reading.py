@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 import cramjam
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_wire import record_batches
+from kshare_wire.decompression import LZ4, CannotDecompress, decompressed
 from kshare_wire.record_reading import open_records
 from support.wire.record_building import build_batch, damage
 
@@ -44,6 +46,52 @@ def test_garbage_instead_of_records_is_a_corrupt_message(codec: int, garbage: by
         list(open_records(batch))
     except KafkaError as error:
         assert error.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def xxh32_of_few(data: bytes) -> int:
+    """The xxHash (32 bits, seed 0) of less than 16 bytes."""
+    mask, at = 0xFFFFFFFF, 0
+    found = (374761393 + len(data)) & mask
+    while at + 4 <= len(data):
+        found = (found + int.from_bytes(data[at : at + 4], "little") * 3266489917) & mask
+        found = ((found << 17 | found >> 15) * 668265263) & mask
+        at += 4
+    for byte in data[at:]:
+        found = (found + byte * 374761393) & mask
+        found = ((found << 11 | found >> 21) * 2654435761) & mask
+    for shift, factor in ((15, 2246822519), (13, 3266489917), (16, 1)):
+        found = ((found ^ found >> shift) * factor) & mask
+    return found
+
+
+def raw(block: bytes) -> bytes:
+    """An lz4 block that is not compressed."""
+    return struct.pack("<I", len(block) | 1 << 31) + block
+
+
+def lz4_frame(*blocks: bytes, flags: int = 0x60, more: bytes = b"") -> bytes:
+    descriptor = bytes([flags, 0x40]) + more
+    checksum = xxh32_of_few(descriptor) >> 8 & 0xFF
+    return b"\x04\x22\x4d\x18" + descriptor + bytes([checksum]) + b"".join(blocks) + b"\0\0\0\0"
+
+
+def test_an_lz4_frame_of_raw_blocks_is_read() -> None:
+    assert bytes(decompressed(memoryview(lz4_frame(raw(b"hello"), raw(b"world"))), LZ4, 100)) == b"helloworld"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lz4_frame(raw(b"hello"), flags=0x61, more=b"\0\0\0\0"),
+        lz4_frame(raw(b"hello"), flags=0x62),
+        lz4_frame(raw(b"hello"), b"\0\0\0\x80", raw(b"world")),
+        lz4_frame(raw(b"hello"), b"\1\0\0\0\0", raw(b"world")),
+    ],
+)
+def test_frames_that_kafkas_reader_refuses_or_ends_early(frame: bytes) -> None:
+    """A dictionary, a reserved bit, and blocks that it takes for the end: what follows would be lost to its clients."""
+    with pytest.raises(CannotDecompress):
+        decompressed(memoryview(frame), LZ4, 100)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -151,6 +152,13 @@ def _whole_batches(records: memoryview) -> Iterator[BatchHeader]:
         position += header.size
 
 
+def _times_within(stamp: pa.DataType, timestamps_ms: list[int]) -> pa.Array:
+    """The times in microseconds; a producer may have written one that is further away than these can say."""
+    limit_ms = (2**63 - 1) // MICROSECONDS_PER_MS
+    within = pc.min_element_wise(pc.max_element_wise(pa.array(timestamps_ms, pa.int64()), -limit_ms), limit_ms)
+    return within.cast(pa.timestamp("ms", tz="UTC")).cast(stamp)
+
+
 class _Rows:
     """Rows of one place, by column, collected up to the size of an Arrow batch."""
 
@@ -216,7 +224,7 @@ class _Rows:
             pa.repeat(pa.scalar(self._place.topic), count),
             pa.repeat(pa.scalar(self._place.partition, pa.int32()), count),
             pa.array(self._offsets, pa.int64()),
-            pa.array(self._timestamps, pa.timestamp("ms", tz="UTC")).cast(stamp),
+            _times_within(stamp, self._timestamps),
             pa.array(self._timestamp_types, pa.int32()),
             pa.array(self._counts, pa.int32()),
             pa.repeat(pa.scalar(self._lock_deadline_ms * MICROSECONDS_PER_MS, stamp), count),

@@ -29,11 +29,13 @@ from kshare_wire.generated.responses.fetch import FetchResponse
 from kshare_wire.generated.responses.share_fetch import AcquiredRecords, ShareFetchResponse
 from kshare_wire.messages import Buffer, Request, Response
 from kshare_wire.record_batches import read_headers
-from kshare_wire.record_reading import open_records
+from kshare_wire.record_reading import open_window
 
 RECORDS_OPENED_LIMIT = 100
 OPENED_BYTES_LIMIT = 1024 * 1024
 """Larger batches are not opened."""
+OPENED_HEADERS_LIMIT = 1_000
+"""Of one batch: the records after them have no link in the trace."""
 REMEMBERED_RECORDS_LIMIT = 10_000
 TRACEPARENT_HEADER = "traceparent"
 
@@ -198,13 +200,19 @@ def _traced_records(records: Sequence[Buffer], limit: int) -> Iterator[tuple[int
             if header.size > OPENED_BYTES_LIMIT:
                 continue
             try:
-                for record in open_records(batch, limit_bytes=OPENED_BYTES_LIMIT):
-                    if count >= limit:
-                        return
-                    count += 1
-                    yield record.offset, _traceparent(record.headers)
+                opened = open_window(
+                    batch,
+                    header.base_offset,
+                    limit - count,
+                    limit_bytes=OPENED_BYTES_LIMIT,
+                    headers_limit=OPENED_HEADERS_LIMIT,
+                )
             except KafkaError:
                 continue
+            yield from ((record.offset, _traceparent(record.headers)) for record in opened)
+            count += len(opened)
+            if count >= limit:
+                return
 
 
 def _traceparent(headers: Sequence[tuple[str, bytes | None]]) -> str:

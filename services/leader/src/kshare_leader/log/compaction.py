@@ -35,11 +35,12 @@ from typing import Any, NamedTuple
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.segments import Segment, after_batch
+from kshare_leader.log.topic_settings import MAX_LONG
 from kshare_leader.ports import AbortedTransaction, StoredBatch
 from kshare_wire.batch_rewriting import batch_with_records, delete_horizon_ms
 from kshare_wire.record_batches import NO_TIMESTAMP, BatchHeader, read_header
 from kshare_wire.record_reading import open_records
-from kshare_wire.record_walks import OpenedBatch, take_keys
+from kshare_wire.record_walks import KeyPiece, OpenedBatch, take_keys
 
 SLICE_BYTES = 256 * 1024
 SLICE_RECORDS = 5_000
@@ -157,7 +158,7 @@ class BatchFilter:
         self._transactions = transactions
         self._reader = reader
         self._now_ms = now_ms
-        self._new_horizon_ms = now_ms + delete_retention_ms
+        self._new_horizon_ms = min(now_ms + delete_retention_ms, MAX_LONG)
 
     def filter(self, batch: StoredBatch) -> Generator[Step, Any, StoredBatch | None]:
         """The filtered batch: itself where it is unchanged, None where no record stays. KafkaError CORRUPT_MESSAGE."""
@@ -172,7 +173,7 @@ class BatchFilter:
         has_tombstone = False
         position = 0
         while position < len(opened.records):
-            position, entries = take_keys(opened, position)
+            position, entries = yield from _next_keys(opened, position, is_large)
             for delta, key, is_null in entries:
                 stays = self._stays(header.base_offset + delta, key, is_null, horizon_ms)
                 flags.append(stays)
@@ -185,7 +186,7 @@ class BatchFilter:
         if all(flags) and not needs_horizon:
             return batch
         rewrite = partial(batch_with_records, opened, flags, self._new_horizon_ms if needs_horizon else horizon_ms)
-        data = (yield rewrite) if is_large else rewrite()
+        data = (yield rewrite) if is_large or self._reader.compresses_long(opened) else rewrite()
         return batch._replace(data=data)
 
     def _marker(self, batch: StoredBatch, header: BatchHeader, horizon_ms: int | None) -> StoredBatch | None:
@@ -211,6 +212,12 @@ def open_stepwise(reader: RecordReader, batch: StoredBatch) -> Generator[Step, A
         return opened, False
     opened = yield partial(reader.open, batch)
     return opened, True
+
+
+def _next_keys(opened: OpenedBatch, position: int, is_large: bool) -> Generator[Step, Any, KeyPiece]:
+    """The next piece of keys; of a large batch, one record may have more headers than the event loop has time for."""
+    take = partial(take_keys, opened, position)
+    return (yield take) if is_large else take()
 
 
 class LogCompaction:
@@ -288,11 +295,11 @@ class LogCompaction:
     def _note_batch(self, batch: StoredBatch, header: BatchHeader) -> Steps:
         """Notes keys up to the batch's end or the limit `keys_limit`, which a single batch may reach."""
         newest, first_offset = self._newest, self._plan.first_dirty_offset
-        opened, _ = yield from open_stepwise(self._reader, batch)
+        opened, is_large = yield from open_stepwise(self._reader, batch)
         position = 0
         newest.end_offset = max(first_offset, header.base_offset)
         while position < len(opened.records):
-            position, entries = take_keys(opened, position)
+            position, entries = yield from _next_keys(opened, position, is_large)
             for delta, key, _ in entries:
                 offset = header.base_offset + delta
                 if offset < first_offset:

@@ -105,6 +105,9 @@ class LogHousekeeping:
         except StorageFailure as failure:
             self._put_off[log.topic_partition] = now_ms + PUT_OFF_MS
             self._report(f"partition {log.name} could not be compacted: {failure}")
+        except Exception:  # a bug, which must not stop the compaction of other logs
+            self._put_off[log.topic_partition] = now_ms + PUT_OFF_MS
+            raise
         return False
 
     async def _compact(self, log: PartitionLog, now_ms: int) -> bool:

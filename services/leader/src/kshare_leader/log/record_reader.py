@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kshare_core.errors import KafkaError
 from kshare_leader.log.aside import Aside
-from kshare_leader.log.batch_validation import DEFAULT_DECOMPRESSED_BYTES
+from kshare_leader.log.batch_validation import COMPRESSION_COST, DEFAULT_DECOMPRESSED_BYTES
 from kshare_leader.ports import StoredBatch, TimestampOffset
 from kshare_wire.decompression import DecompressesTooFar
 from kshare_wire.record_batches import BatchHeader, read_header
@@ -66,6 +66,10 @@ class RecordReader:
             return open_batch(batch.data, self._inline_bytes)
         except DecompressesTooFar:
             return None
+
+    def compresses_long(self, opened: OpenedBatch) -> bool:
+        """Whether the records, of a batch that fits, take too long for the event loop to be compressed again."""
+        return bool(opened.header.compression) and len(opened.records) > self._inline_bytes // COMPRESSION_COST
 
     def open(self, batch: StoredBatch) -> OpenedBatch:
         """The opened batch; this may take long. KafkaError CORRUPT_MESSAGE, also where it decompresses too far."""

@@ -49,7 +49,8 @@ async def find_start_offset(auto_offset_reset: str, log: TopicLog, wall_now_ms: 
     if auto_offset_reset == "earliest":
         return log.log_start_offset
     if auto_offset_reset.startswith(BY_DURATION):
-        found = await log.offset_for_timestamp(wall_now_ms - duration_ms(auto_offset_reset.removeprefix(BY_DURATION)))
+        age_ms = duration_ms(auto_offset_reset.removeprefix(BY_DURATION))
+        found = await log.offset_for_timestamp(max(0, wall_now_ms - age_ms))
         if found is not None:
             return found.offset
     return log.high_watermark
