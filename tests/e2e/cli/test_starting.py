@@ -112,6 +112,23 @@ def test_a_second_start_leaves_the_ready_file_of_the_first(tmp_path: Path) -> No
         assert ready_file.read_text() == "of the first"
 
 
+def test_a_wrong_config_is_one_line_and_leaves_no_stale_ready_file(tmp_path: Path) -> None:
+    ready_file, config = tmp_path / "ready", tmp_path / "kshare.properties"
+    command = [KSHARE, "up", "--data-dir", str(tmp_path / "data"), "--single-process", "--config", str(config)]
+    for text, told in (("kshare.metadata.store=etcd", "kshare.metadata.etcd.endpoints"), ("leaders=two", "leaders")):
+        ready_file.write_text("of a process that was killed")
+        config.write_text(f"{text}\n")
+        done = subprocess.run(
+            [*command, "--listen", "127.0.0.1:0", "--ready-file", str(ready_file)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert told in done.stderr and not ready_file.exists()
+
+
 def test_errors_of_attach_name_the_file_of_the_user(tmp_path: Path) -> None:
     config = tmp_path / "mine.properties"
     config.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")

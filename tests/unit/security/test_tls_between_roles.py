@@ -162,8 +162,6 @@ def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
         ({KEYSTORE: "good", TRUSTSTORE: "/gone"}, f"{TRUSTSTORE}: /gone cannot be read"),
         ({KEYSTORE: "good", "kshare.rpc.ssl.keystore.type": "JKS"}, "kshare.rpc.ssl.keystore.type is JKS"),
         ({"kshare.rpc.ssl.endpoint.identification.algorithm": "no"}, "Invalid value no"),
-        ({"kshare.rpc.ssl.roles.required": "true"}, f"kshare.rpc.ssl.roles.required is given without {KEYSTORE}"),
-        ({"kshare.rpc.ssl.endpoint.identification.algorithm": ""}, f"algorithm is given without {KEYSTORE}"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
@@ -274,6 +272,15 @@ def test_an_authorizer_needs_roles_that_know_each_other(texts: dict[str, str], i
     assert needs_known_roles(configs) is is_refused
     assert needs_known_roles(configs, has_users=True) is (KEYSTORE not in texts)
     with pytest.raises(InvalidConfig, match=r"authorizer\.class\.name is set without") if is_refused else nullcontext():
+        check_roles_are_known(configs)
+
+
+@pytest.mark.parametrize("required", ["true", "false"])
+def test_roles_that_are_required_need_a_keystore(required: str) -> None:
+    configs = process_configs({"kshare.rpc.ssl.roles.required": required})[0]
+    is_required = required == "true"
+    assert needs_known_roles(configs) is is_required, "kshare up makes certificates"
+    with pytest.raises(InvalidConfig, match="no caller's role is known") if is_required else nullcontext():
         check_roles_are_known(configs)
 
 

@@ -66,6 +66,23 @@ def test_a_cluster_whose_brokers_all_start_is_no_cluster_without_brokers() -> No
     asyncio.run(test())
 
 
+def test_the_next_bootstrap_address_is_tried() -> None:
+    """The first one may be that of a broker which has been starting for long."""
+
+    async def test() -> None:
+        async with ScriptedBroker() as first, ScriptedBroker() as second:
+            first.answers[ApiKey.METADATA] = lambda version, frame: UNINFORMED
+            second.answers[ApiKey.METADATA] = lambda version, frame: informed(second)
+            addresses = [BrokerAddress("127.0.0.1", broker.port) for broker in (first, second)]
+            cluster = Cluster(addresses, ClientSettings())
+            with pytest.raises(BrokersUnknown):
+                await cluster.describe([])
+            assert set((await cluster.describe([])).brokers) == {FIRST}
+            await cluster.close()
+
+    asyncio.run(test())
+
+
 def test_attach_waits_for_it() -> None:
     async def test() -> None:
         async with ScriptedBroker() as broker:

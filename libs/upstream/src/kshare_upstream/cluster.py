@@ -127,6 +127,8 @@ class Cluster:
                 continue
             if is_informed(answer):
                 return answer
+            if node_id == _BOOTSTRAP:
+                self._begin_elsewhere()
             problem = BrokersUnknown(
                 "the brokers that answer know no live broker: they have just started, or cannot reach their controller"
             )
@@ -228,6 +230,12 @@ class Cluster:
         if broker is None:
             raise ConnectionLost(f"broker {node_id} is not among the cluster's brokers")
         return await open_connection(broker.address, self._settings)
+
+    def _begin_elsewhere(self) -> None:
+        """Tries another bootstrap address next."""
+        self._bootstrap.append(self._bootstrap.pop(0))
+        for key in [key for key in self._connections if key[0] == _BOOTSTRAP]:
+            self._connections.pop(key).add_done_callback(_close_result)
 
     async def _open_bootstrap(self) -> Connection:
         problems = []

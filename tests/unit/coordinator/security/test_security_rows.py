@@ -129,7 +129,18 @@ def test_filters_delete_no_more_than_one_request_may() -> None:
         alter(driver, filters=[EVERYTHING])
     assert refused.value.code == ErrorCode.INVALID_REQUEST
     assert len(acl_names(driver)) == 12_000
+    with pytest.raises(KafkaError) as refused:
+        alter(driver, filters=[{**EVERYTHING, "principal": None, "host": "10.9.9.9"}] * 200)
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION, "filters that match nothing take time, too"
     answer = alter(driver, filters=[{**EVERYTHING, "resource_name": f"t{number}"} for number in range(9_000)])
+    assert all(len(result.deleted) == 1 for result in answer.results)
+
+
+def test_many_principals_of_one_topic_are_deleted_at_once() -> None:
+    driver = CoordinatorDriver()
+    names = [f"User:{number}" for number in range(9_000)]
+    alter(driver, *({**READ_T, "principal": name} for name in names))
+    answer = alter(driver, filters=[{**EVERYTHING, "resource_name": "t", "principal": name} for name in names])
     assert all(len(result.deleted) == 1 for result in answer.results)
 
 

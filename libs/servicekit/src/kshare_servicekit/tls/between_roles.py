@@ -27,8 +27,6 @@ _STORE_CONFIGS = (
     "kshare.rpc.ssl.truststore.location",
     "kshare.rpc.ssl.truststore.type",
     "kshare.rpc.ssl.truststore.password",
-    "kshare.rpc.ssl.roles.required",
-    "kshare.rpc.ssl.endpoint.identification.algorithm",
 )
 _PREFIX = "kshare.rpc."
 
@@ -73,16 +71,25 @@ def needs_known_roles(configs: Configs, *, has_users: bool = False) -> bool:
     authenticate at a listener of a gateway.
     """
     asks_clients = has_users or _has_authorizer(configs) or _has_users_of_cluster(configs)
-    return asks_clients and not _has_keystore(configs)
+    return (asks_clients or _requires_roles(configs)) and not _has_keystore(configs)
 
 
 def check_roles_are_known(configs: Configs) -> None:
-    """InvalidConfig if an authorizer is set and roles take calls from everybody."""
+    """InvalidConfig if an authorizer or `kshare.rpc.ssl.roles.required` is set, and roles take calls from everybody."""
+    if _requires_roles(configs) and not _has_keystore(configs):
+        raise InvalidConfig(
+            "kshare.rpc.ssl.roles.required is true without kshare.rpc.ssl.keystore.location: without TLS between roles "
+            "no caller's role is known"
+        )
     if _has_authorizer(configs) and not _has_keystore(configs):
         raise InvalidConfig(
             "authorizer.class.name is set without kshare.rpc.ssl.keystore.location: whoever reaches the roles' ports "
             "could do what ACLs deny; give each role a certificate (kshare.rpc.ssl.*)"
         )
+
+
+def _requires_roles(configs: Configs) -> bool:
+    return configs.boolean("kshare.rpc.ssl.roles.required")
 
 
 def _has_authorizer(configs: Configs) -> bool:

@@ -72,6 +72,8 @@ async def can_work_with(options: ExaminedCluster, console: Console, *, is_start:
     )
     try:
         diagnosis = await _examined(bootstrap, settings, examination)
+    except BrokersUnknown as error:
+        raise CommandFailed(str(error)) from None
     except (ConnectionLost, AuthenticationFailed) as error:
         raise CommandFailed(f"{error}{'' if configs.is_set(PROTOCOL) else NEEDS_CREDENTIALS}") from None
     shown = [each for each in diagnosis.findings if not is_start or each.severity in BAD_NEWS]

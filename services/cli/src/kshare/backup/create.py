@@ -14,7 +14,7 @@ from kshare.backup.files import copied_file, file_names, sync_directories
 from kshare.backup.manifest import FILE_NAME, BackedUpStore, Manifest
 from kshare.backup.stores import Store, cluster_id_of, found_stores
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.up.data_directory import write_atomically
+from kshare.up.data_directory import PRIVATE, write_atomically
 from kshare.up.plan import COORDINATOR
 
 STORES = "stores"
@@ -62,7 +62,7 @@ def _copied_out(
     stores: Sequence[Store], copies: Sequence[Path], target: Path, show: Callable[[str], None]
 ) -> tuple[BackedUpStore, ...]:
     needed_bytes = sum((copy / name).stat().st_size for copy in copies for name in file_names(copy))
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)  # records and credentials are in it
+    target.mkdir(mode=PRIVATE, parents=True, exist_ok=True)  # records and credentials are in it
     free_bytes = shutil.disk_usage(target).free
     if free_bytes < needed_bytes:
         raise CommandFailed(f"{target} has room for {free_bytes:,} bytes, and the stores have {needed_bytes:,}")

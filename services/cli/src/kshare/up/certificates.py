@@ -33,6 +33,8 @@ def own_certificates(
     """A property file for each role; empty if the roles need no certificates or have them. CommandFailed."""
     folder = directory.path / CERTIFICATES
     if not needs_known_roles(configs, has_users=any(listener.is_sasl for listener in listeners)):
+        for former in folder.glob("*.properties"):  # commands would speak TLS to ports without it
+            former.unlink(missing_ok=True)
         return {}
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import uvloop
 
@@ -27,9 +27,9 @@ from kshare.kafka_connection import read_metadata
 from kshare.up.certificates import certificate_properties, own_certificates
 from kshare.up.client_sockets import close_client_sockets, open_client_sockets
 from kshare.up.console import Console
-from kshare.up.data_directory import DataDirectory, write_atomically
+from kshare.up.data_directory import DataDirectory, is_in_use, write_atomically
 from kshare.up.layout import is_one_process
-from kshare.up.metrics_plan import ALL_ROLES, plan_metrics
+from kshare.up.metrics_plan import ALL_ROLES, next_address, plan_metrics
 from kshare.up.plan import (
     COORDINATOR,
     LEADER,
@@ -106,56 +106,80 @@ def _interrupt_on_signals() -> None:
 
 
 def _run_until_interrupted(options: UpOptions, examine: Examine | None) -> bool:
-    listen = parse_address(options.listen or options.default_listen, what="--listen")
-    advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
-    configs, warnings = load_configs(options.config_file)
-    coordinators = coordinator_count(configs)
-    listeners = _listeners(options, configs)
+    try:
+        settings = _checked(options)
+    except CommandFailed:
+        if options.ready_file is not None and not is_in_use(options.data_dir):
+            _remove_stale(options.ready_file)
+        raise
     directory = DataDirectory(options.data_dir)
     try:
         if options.ready_file is not None:  # not that of a process which has the directory
             _remove_stale(options.ready_file)
-        config_file = options.config_file.resolve() if options.config_file else None
-        plan = plan_cluster(
-            directory,
-            listen,
-            advertised,
-            config_file,
-            listeners=listeners,
-            coordinators=coordinators,
-            share_coordinators=configs.integer(SHARE_COORDINATORS),
-            leaders=configs.integer(LEADERS),
-        )
-        certificates = own_certificates(directory, configs, listeners)
-        plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
-        processors = len(os.sched_getaffinity(0))
-        one_process = is_one_process(options.processes, len(plan.nodes), processors=processors)
-        plan = _with_metrics(options, plan, one_process=one_process)
-        memory_budget = _memory_budget(options, configs, len(plan.nodes), one_process=one_process)
-        plan = replace(plan, memory_budgets=budgets_of_processes(memory_budget, [node.role for node in plan.nodes]))
-        plan = replace(plan, sockets=open_client_sockets(plan))
-        console = Console()
-        try:
-            for name, address in plan.metrics.items():
-                console.write(f"metrics of {name}: http://{address}/metrics")
-            for warning in [*warnings, *_stores_left_out(directory, plan, configs)]:
-                console.write(f"warning: {warning}")
-            prepare = _preparation(configs, examine, console)
-            web_console = None
-            if options.web_console is not None:
-                web_console = WebConsole(options.web_console, directory, plan, configs, console.write)
-            if one_process:
-                _run_one_process(options, directory, plan, memory_budget, console, web_console, prepare)
-            else:
-                processes = RoleProcesses(directory, plan, console.write, waits=prepare is not None)
-                asyncio.run(_run(options, plan, processes, console, web_console, prepare))
-        except ClusterRefused:
-            return False
-        finally:
-            close_client_sockets(plan.sockets)
-            console.close()
+        return _run_in(directory, options, settings, examine)
     finally:
         directory.close()
+
+
+class _Settings(NamedTuple):
+    """What the options and the configuration say; nothing was done yet."""
+
+    listen: Address
+    advertised: Address | None
+    configs: Configs
+    warnings: list[str]
+    coordinators: int
+    listeners: tuple[GatewayListener, ...]
+
+
+def _checked(options: UpOptions) -> _Settings:
+    listen = parse_address(options.listen or options.default_listen, what="--listen")
+    advertised = None if options.advertised is None else parse_address(options.advertised, what="--advertised")
+    configs, warnings = load_configs(options.config_file)
+    return _Settings(listen, advertised, configs, warnings, coordinator_count(configs), _listeners(options, configs))
+
+
+def _run_in(directory: DataDirectory, options: UpOptions, settings: _Settings, examine: Examine | None) -> bool:
+    listen, advertised, configs, warnings, coordinators, listeners = settings
+    config_file = options.config_file.resolve() if options.config_file else None
+    plan = plan_cluster(
+        directory,
+        listen,
+        advertised,
+        config_file,
+        listeners=listeners,
+        coordinators=coordinators,
+        share_coordinators=configs.integer(SHARE_COORDINATORS),
+        leaders=configs.integer(LEADERS),
+    )
+    certificates = own_certificates(directory, configs, listeners)
+    plan = replace(plan, certificates=certificates, all_authenticate=_all_authenticate(configs))
+    processors = len(os.sched_getaffinity(0))
+    one_process = is_one_process(options.processes, len(plan.nodes), processors=processors)
+    plan = _with_metrics(options, plan, one_process=one_process)
+    memory_budget = _memory_budget(options, configs, len(plan.nodes), one_process=one_process)
+    plan = replace(plan, memory_budgets=budgets_of_processes(memory_budget, [node.role for node in plan.nodes]))
+    plan = replace(plan, sockets=open_client_sockets(plan))
+    console = Console()
+    try:
+        for name, address in plan.metrics.items():
+            console.write(f"metrics of {name}: http://{address}/metrics")
+        for warning in [*warnings, *_stores_left_out(directory, plan, configs)]:
+            console.write(f"warning: {warning}")
+        prepare = _preparation(configs, examine, console)
+        web_console = None
+        if options.web_console is not None:
+            web_console = WebConsole(options.web_console, directory, plan, configs, console.write)
+        if one_process:
+            _run_one_process(options, directory, plan, memory_budget, console, web_console, prepare)
+        else:
+            processes = RoleProcesses(directory, plan, console.write, waits=prepare is not None)
+            asyncio.run(_run(options, plan, processes, console, web_console, prepare))
+    except ClusterRefused:
+        return False
+    finally:
+        close_client_sockets(plan.sockets)
+        console.close()
     return True
 
 
@@ -220,7 +244,7 @@ async def _is_completed(prepare: Preparation) -> bool:
     stopped.cancel()
     if work.done():
         work.result()
-        return True
+        return not stop.is_set()
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     return False
@@ -242,9 +266,11 @@ def _with_metrics(options: UpOptions, plan: ClusterPlan, *, one_process: bool) -
     taken = [plan.client_address.port, *(listener.port for listener in plan.listeners)]
     taken += [address.port for address in plan.addresses.values()]
     if options.web_console is not None:
-        names.append(WEB_CONSOLE)
         taken.append(options.web_console.listen.port)
-    return replace(plan, metrics=plan_metrics(listen, names, taken=taken))
+    metrics = plan_metrics(listen, names, taken=taken)
+    if options.web_console is not None:
+        metrics[WEB_CONSOLE] = next_address(listen, taken=[*taken, *(address.port for address in metrics.values())])
+    return replace(plan, metrics=metrics)
 
 
 def load_configs(path: Path | None, more: Mapping[str, str] | None = None) -> tuple[Configs, list[str]]:

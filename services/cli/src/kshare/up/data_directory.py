@@ -6,7 +6,7 @@ coordinator/ …       the stores of the roles
 coordinator-2/ …     the store of the second node of a role
 logs/<role>.log      the output of the roles; `.log.1` is the older part
 run/<role>.ready     written by a role when it can serve
-certificates/        the roles' certificates, if clients need permissions (`certificates`)
+certificates/        the roles' certificates, if clients authenticate or need permissions
 """
 
 from __future__ import annotations
@@ -24,6 +24,18 @@ RUN = "run"
 CERTIFICATES = "certificates"
 ADMINISTRATOR_PROPERTIES = Path(CERTIFICATES, "administrator.properties")
 COORDINATOR_READY_FILE = Path(RUN, "coordinator.ready")
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a `kshare up` runs on the directory."""
+    try:
+        with (path / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 class DataDirectory:

@@ -1,4 +1,4 @@
-"""The metrics addresses of the processes of `kshare up`: consecutive ports, the web console's the last one."""
+"""The metrics addresses of the processes of `kshare up`: consecutive ports, then a free one for the web console."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def plan_metrics(listen: Address, names: Sequence[str], *, taken: Sequence[int] 
             raise CommandFailed(f"{text} (--metrics-listen {_ports_text(listen, len(names))})", BAD_USE)
         found[name] = address
     return found
+
+
+def next_address(listen: Address, *, taken: Sequence[int]) -> Address:
+    """The first address with a free port at or after that of `listen`, none of `taken`. CommandFailed."""
+    if listen.port == 0:
+        return Address(listen.host, free_port(listen.host, taken=tuple(taken)))
+    for port in range(listen.port, 65_536):
+        address = Address(listen.host, port)
+        if port not in taken and bind_problem(address) is None:
+            return address
+    raise CommandFailed(
+        f"no port at or after {listen} is free for the metrics of the console (--metrics-listen)", BAD_USE
+    )
 
 
 def _ports_text(listen: Address, count: int) -> str:

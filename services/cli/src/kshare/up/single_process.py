@@ -21,7 +21,7 @@ from kshare.up.plan import COORDINATOR, GATEWAY, LEADER, NODE_ID, SHARE_COORDINA
 from kshare.up.reachable_network import ReachableNetwork
 from kshare_coordinator.node import CoordinatorNode
 from kshare_coordinator.settings import CoordinatorSettings
-from kshare_core.configs import Configs
+from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_gateway.node import GatewayNode
 from kshare_gateway.settings import GatewaySettings
@@ -101,7 +101,7 @@ class SingleProcess:
         """CommandFailed; `stop` then ends what was started."""
         try:
             await self._start()
-        except SettingsError as error:
+        except (SettingsError, InvalidConfig) as error:
             raise CommandFailed(str(error), BAD_USE) from None
         except (StorageFailure, KafkaError, CallFailed, OSError) as error:
             raise CommandFailed(f"could not start: {error}") from error

@@ -8,8 +8,8 @@
   missing group as a "simple" one without members; any other epoch is invalid there.
 - Retention of offsets also depends on the group's type and state. The expiry of offsets also removes empty classic
   groups without offsets.
-- Transactional offsets are `pending` until the coordinator completes the transaction (`records_at_transaction_end`, in
-  the decision that completes it).
+- Transactional offsets are `pending` until the outcome of the transaction is decided (`records_at_transaction_end`, in
+  that decision).
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def records_at_transaction_end(
     now_ms: int,
     group_ids: frozenset[str] | None = None,
 ) -> list[Record]:
-    """The records for the offsets in a completed transaction; empty if it has none.
+    """The records for the offsets in a transaction whose outcome is decided; empty if it has none.
 
     `group_ids` None: of all groups that are here.
 

@@ -32,6 +32,8 @@ from kshare_runtime.machine import Decision
 
 CHANGED_ACLS_LIMIT = 10_000
 """ACLs that one request creates or deletes, as QuorumController.MAX_RECORDS_PER_USER_OP."""
+COMPARED_ACLS_LIMIT = 2_000_000
+"""Comparisons of a filter with an ACL in one request; they take about a second of the active coordinator."""
 TOLD_ACLS_LIMIT = 100_000
 """ACLs in one answer: several filters may match the same ones."""
 
@@ -51,7 +53,7 @@ def decide_alter_acls(
         except KafkaError as error:
             answer.results.add(error_code=error.code, error_message=error.message)
     if request.filters:
-        _delete(_AclsByName.of(state), request.filters, answer, changed)
+        _delete(_AclIndex.of(state), request.filters, answer, changed)
     if len(changed) > CHANGED_ACLS_LIMIT:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     if not changed:
@@ -107,14 +109,22 @@ def _problem(acl: pb.Acl) -> str | None:
 
 
 def _delete(
-    acls: _AclsByName, filters: Iterable[pb.AclFilter], answer: pb.AlterAclsResponse, changed: dict[bytes, Record]
+    acls: _AclIndex, filters: Iterable[pb.AclFilter], answer: pb.AlterAclsResponse, changed: dict[bytes, Record]
 ) -> None:
-    """KafkaError INVALID_REQUEST if the filters match more than the limit (BoundedListTooLongException)."""
-    told = 0
+    """KafkaError INVALID_REQUEST if the filters match more than the limit (BoundedListTooLongException).
+
+    POLICY_VIOLATION if there is more to compare than the coordinator has time for.
+    """
+    told = compared = 0
     for each in filters:
         wanted = filter_of(each)
         deleted = answer.results.add().deleted
-        for encoded, key in acls.candidates(wanted):
+        candidates = acls.candidates(wanted)
+        compared += len(candidates)
+        if compared > COMPARED_ACLS_LIMIT:
+            text = "The filters need too many comparisons: send fewer at once, or filters with a name and a principal"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        for encoded, key in candidates:
             if not wanted.matches(key.acl):
                 continue
             changed[encoded] = records.security(key, None)
@@ -125,22 +135,31 @@ def _delete(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
-class _AclsByName(NamedTuple):
-    """All ACLs, and those of each resource name: most filters are for one name, and a request has many of them."""
+_Row = tuple[bytes, pb.SecurityKey]
 
-    every: list[tuple[bytes, pb.SecurityKey]]
-    by_name: Mapping[str, list[tuple[bytes, pb.SecurityKey]]]
+
+class _AclIndex(NamedTuple):
+    """All ACLs, and those of each resource name and principal: a request has many filters, mostly for one of each."""
+
+    every: list[_Row]
+    by_name: Mapping[str, list[_Row]]
+    by_principal: Mapping[str, list[_Row]]
 
     @staticmethod
-    def of(state: CoordinatorState) -> _AclsByName:
+    def of(state: CoordinatorState) -> _AclIndex:
         every = [(encoded, entry.key) for encoded, entry in state.security.items() if entry.key.HasField("acl")]
-        by_name: dict[str, list[tuple[bytes, pb.SecurityKey]]] = {}
-        for encoded, key in every:
-            by_name.setdefault(key.acl.resource_name, []).append((encoded, key))
-        return _AclsByName(every, by_name)
+        by_name: dict[str, list[_Row]] = {}
+        by_principal: dict[str, list[_Row]] = {}
+        for row in every:
+            by_name.setdefault(row[1].acl.resource_name, []).append(row)
+            by_principal.setdefault(row[1].acl.principal, []).append(row)
+        return _AclIndex(every, by_name, by_principal)
 
-    def candidates(self, wanted: AclFilter) -> list[tuple[bytes, pb.SecurityKey]]:
+    def candidates(self, wanted: AclFilter) -> list[_Row]:
         """Those that the filter may match."""
-        if wanted.resource_name is None or wanted.pattern_type == PatternType.MATCH:
-            return self.every
-        return self.by_name.get(wanted.resource_name, [])
+        found = self.every
+        if wanted.resource_name is not None and wanted.pattern_type != PatternType.MATCH:
+            found = self.by_name.get(wanted.resource_name, [])
+        if wanted.principal is not None:
+            found = min(found, self.by_principal.get(wanted.principal, []), key=len)
+        return found

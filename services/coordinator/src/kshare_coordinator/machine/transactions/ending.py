@@ -9,8 +9,8 @@ The rules and their order are those of Kafka 4.3.1's TransactionCoordinator, wit
   epoch. Without it the epoch stays, and a retried request is recognized by the state alone.
 - A decided outcome (PrepareCommit, PrepareAbort) is sent to the leaders of the transaction's partitions. When each has
   it in its log, the shell reports it and the transaction is complete. One without partitions is complete at once.
-- Offsets of groups in the transaction take effect or are dropped in the record batch that completes it. The shell tells
-  other coordinators about their groups before that.
+- Offsets of groups in the transaction take effect or are dropped in the record batch that decides it. The shell tells
+  other coordinators about their groups beside the leaders, and before the transaction is complete.
 - A transactional id without an open transaction is forgotten after transactional.id.expiration.ms without use. At
   kshare.max.transactional.ids, a new one takes the place of the one unused longest, if that was not used for
   kshare.transactional.id.min.idle.ms. A producer of a forgotten id has no transaction to commit, and cannot begin one,
