@@ -35,6 +35,27 @@ settings.register_profile("slow", deadline=None, derandomize=False)
 settings.load_profile("plain")  # no deadline: an example that takes long says something of the machine only
 
 
+LONG = (
+    "tests/deploy/test_compose.py",
+    "tests/pipeline/tables/test_history_tables.py",
+    "tests/pipeline/marts/test_marts.py",
+    "tests/pipeline/tables/test_pipeline_service.py",
+    "tests/spark/share_source/test_share_faults.py",
+    "tests/deploy/test_quickstart.py",
+    "tests/e2e/cluster/test_several_coordinators.py",
+    "tests/e2e/attach/test_several_of_each_role.py",
+    "tests/e2e/examples/test_spark_example.py",
+    "tests/e2e/failures/test_kill.py",
+    "tests/e2e/cluster/test_reassignment.py",
+    "tests/spark/audit/test_audit_of_killed_cluster.py",
+    "tests/spark/audit/test_audit_by_spark.py",
+    "tests/simulation/test_broken_rules.py",
+    "tests/model/coordinator/test_machine.py",
+    "tests/simulation/test_seeds.py",
+)
+"""The files of half a minute and more, the longest first."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("simulation")
     group.addoption("--seeds", type=int, default=None, metavar="N", help="simulate seeds 1 to N (tests/simulation)")
@@ -57,13 +78,18 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first, so that no process works alone at the end: those that start real processes."""
-    items.sort(key=lambda item: not {"deploy", "e2e"} & {*item.path.parts})
+    """Files that take long come first, so that no process works alone at the end: LONG, then those with processes."""
+    items.sort(key=_place)
     engine = engine_of_tests()
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if (reason := reason_of(item.nodeid, parameters, engine)) is not None:
             item.add_marker(pytest.mark.skip(reason=f"not on {engine}: {reason}"))
+
+
+def _place(item: pytest.Item) -> int:
+    path = item.path.relative_to(item.config.rootpath).as_posix()
+    return LONG.index(path) if path in LONG else len(LONG) + (not {"deploy", "e2e"} & {*item.path.parts})
 
 
 def pytest_collection_finish() -> None:

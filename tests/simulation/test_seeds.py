@@ -14,7 +14,7 @@ from support.simulation.cluster import EMBEDDED
 from support.simulation.runner import run_seeds
 from support.simulation.scenario import run_seed
 
-DEFAULT_SEEDS = 25
+DEFAULT_SEEDS = 10
 
 
 @pytest.fixture(autouse=True)

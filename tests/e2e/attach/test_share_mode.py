@@ -20,7 +20,7 @@ from support.clusters.kshare_cluster import COMMAND, KshareCluster
 from support.environment.free_ports import free_port
 
 TIMEOUT_S = 60
-LOCK_MS = 1_500
+LOCK_MS = 3_000
 SETTINGS = {
     "group.share.record.lock.duration.ms": str(LOCK_MS),
     "group.share.min.record.lock.duration.ms": "1000",

@@ -20,7 +20,7 @@ from support.share_coordinator.many_states import build_store, many_keys, snapsh
 
 SHARE_PARTITIONS = 100_000
 FIRST_ANSWER_S = 2.0
-STARTS = 5
+STARTS = 3
 """Each of them has to be in time."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as parquet
+import pytest
 
 from support.clients.examples import command_lines, run
 from support.kafka.java import require_java
@@ -12,9 +13,10 @@ from support.kafka.java import require_java
 SPARK_LIMIT_S = 120
 
 
-def test_spark_stream_copies_each_order_once(bootstrap: str, tmp_path: Path) -> None:
+def test_spark_stream_copies_each_order_once(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Started again, it has what came meanwhile and nothing twice."""
     require_java()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it lives for seconds
     *preparation, produce, start = command_lines("spark-stream")
     for line in preparation:
         run(line, bootstrap)

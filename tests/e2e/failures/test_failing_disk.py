@@ -69,9 +69,13 @@ def count_records(bootstrap: str, topic: str) -> int:
     return int(end)
 
 
+SHORT_LOCKS = {"group.share.min.record.lock.duration.ms": "1000", "group.share.record.lock.duration.ms": "5000"}
+"""A record whose acknowledgement could not be stored comes again after its lock."""
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[KshareCluster]:
-    with KshareCluster(tmp_path) as running:
+    with KshareCluster(tmp_path, SHORT_LOCKS) as running:
         yield running
 
 

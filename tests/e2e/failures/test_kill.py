@@ -19,7 +19,7 @@ from support.clusters.kshare_cluster import ROLES, KshareCluster
 
 PARTITIONS = 3
 WORKERS = 4
-RECORDS = 60_000
+RECORDS = 30_000
 STEP = RECORDS // 6
 DELIVERY_COUNT_LIMIT = 5
 ENDS = [len(range(partition, RECORDS, PARTITIONS)) for partition in range(PARTITIONS)]

@@ -207,9 +207,9 @@ def test_topics_beyond_the_rate_of_changes_are_refused(cluster: KshareCluster) -
     set_quota(cluster, {"user": "ANONYMOUS"}, controller_mutation_rate=1)
     topics = [{"name": new_name(), "num_partitions": 3, "replication_factor": 1} for _ in range(2)]
     with KafkaRequests(cluster.bootstrap) as client:
+        began = time.monotonic()
         answer = client.ask(ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=10_000, validate_only=False)
         codes = sorted(int(topic.error_code) for topic in answer.topics)
-        began = time.monotonic()
         client.ask(ApiKey.METADATA, 12, topics=[])
         muted_s = time.monotonic() - began
     set_quota(cluster, {"user": "ANONYMOUS"}, controller_mutation_rate=None)

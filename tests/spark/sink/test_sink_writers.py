@@ -163,7 +163,9 @@ def partition_in_java(key: bytes, count: int) -> int:
 def test_a_record_that_is_not_stored_fails_its_task_and_says_where(bootstrap: str) -> None:
     topic = new_topic(bootstrap, max_message_bytes="1000")
     columns = schema(value=StringType(), partition=IntegerType(), topic=StringType())
-    writer = KshareBatchWriter(columns, options(bootstrap, **{"kafka.compression.type": "none"}), False)
+    # By default librdkafka waits for 30 s for a topic that does not exist.
+    settings = {"kafka.compression.type": "none", "kafka.topic.metadata.propagation.max.ms": "500"}
+    writer = KshareBatchWriter(columns, options(bootstrap, **settings), False)
     with pytest.raises(DeliveryFailed, match=f"partition 7 of topic {topic}: UNKNOWN_PARTITION"):
         stored(writer, {"value": ["a", "b"], "partition": [0, 7], "topic": [topic, topic]})
     with pytest.raises(DeliveryFailed, match=f"partition 0 of topic {topic}: MSG_SIZE_TOO_LARGE"):
