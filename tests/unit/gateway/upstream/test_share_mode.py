@@ -32,6 +32,7 @@ from kshare_wire.generated.responses.metadata import (
 from kshare_wire.generated.responses.sasl_authenticate import SaslAuthenticateResponse
 from kshare_wire.generated.responses.sasl_handshake import SaslHandshakeResponse
 from support.gateway.harness import TOPIC_ID, GatewayHarness, topic
+from support.gateway.scripted_leader import found, listed, share_fetch
 from support.simulation.loop import VirtualLoop
 from support.upstream.scripted_broker import ScriptedBroker
 
@@ -396,6 +397,34 @@ def test_requests_of_one_connection_do_not_take_each_others_missing_permissions(
         assert not second.allows(*describe)
 
     asyncio.run(whole())
+
+
+def test_a_topic_that_becomes_known_while_permissions_are_asked_is_not_denied() -> None:
+    """A client ends with TOPIC_AUTHORIZATION_FAILED, and asks again after UNKNOWN_TOPIC_ID."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        is_known = asyncio.Event()
+
+        async def beat(version: int, frame: bytes) -> HeartbeatResponse:
+            await is_known.wait()
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+
+        def asked_for_no_topic(version: int, frame: bytes) -> MetadataResponse:
+            told = topics_of(broker, ALL)
+            told.topics = []
+            return told
+
+        broker.answers[ApiKey.HEARTBEAT], broker.answers[ApiKey.METADATA] = beat, asked_for_no_topic
+        answer = share_fetch(harness.client(), 0, listed(OTHER_ID, 0))
+        while not broker.received(ApiKey.HEARTBEAT):
+            await asyncio.sleep(0.001)
+        harness.catalog.topics["other"] = topic("other", OTHER_ID, [1])
+        harness.catalog.change()
+        await asyncio.sleep(0.05)
+        is_known.set()
+        assert [(each[0], each[2]) for each in found(await answer)] == [(OTHER_ID, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+    run(scenario)
 
 
 def test_before_a_client_has_authenticated_frames_are_short_and_only_the_cluster_answers() -> None:

@@ -89,10 +89,9 @@ def take_denied_acknowledgements(context: RequestContext, acknowledgements: Ackn
     """Takes out the acknowledgements of topics that the client may not read, and answers them."""
     if context.gateway.authorizer is None:
         return []
-    code, text = DENIED[ResourceType.TOPIC]
     return [
         PartitionAnswer(key, is_acknowledged=True, acknowledge_error_code=code, acknowledge_error_message=text)
-        for key in _denied(context, acknowledgements)
+        for key, (code, text) in _refused(context, acknowledgements)
         if acknowledgements.pop(key) is not None
     ]
 
@@ -101,22 +100,34 @@ def denied_fetches(context: RequestContext, keys: Iterable[TopicPartition]) -> l
     """Answers for the partitions of topics that the client may not read."""
     if context.gateway.authorizer is None:
         return []
-    code, text = DENIED[ResourceType.TOPIC]
-    return [PartitionAnswer(key, error_code=code, error_message=text) for key in _denied(context, keys)]
+    return [PartitionAnswer(key, error_code=code, error_message=text) for key, (code, text) in _refused(context, keys)]
 
 
-def _denied(context: RequestContext, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
-    found: list[TopicPartition] = []
-    is_denied: dict[bytes, bool] = {}
+def _refused(
+    context: RequestContext, keys: Iterable[TopicPartition]
+) -> list[tuple[TopicPartition, tuple[ErrorCode, str]]]:
+    """The partitions that the client may not read, with code and text."""
+    found: list[tuple[TopicPartition, tuple[ErrorCode, str]]] = []
+    refusals: dict[bytes, tuple[ErrorCode, str] | None] = {}
     for key in keys:
-        denied = is_denied.get(key.topic_id)
-        if denied is None:
-            name = topic_name_of_id(context, key.topic_id)
-            denied = name is not None and not context.may(Operation.READ, ResourceType.TOPIC, name)
-            is_denied[key.topic_id] = denied
-        if denied:
-            found.append(key)
+        if key.topic_id not in refusals:
+            refusals[key.topic_id] = _refusal(context, key.topic_id)
+        refusal = refusals[key.topic_id]
+        if refusal is not None:
+            found.append((key, refusal))
     return found
+
+
+def _refusal(context: RequestContext, topic_id: bytes) -> tuple[ErrorCode, str] | None:
+    """None for a topic that the client may read, and for one that is not known here."""
+    name = topic_name_of_id(context, topic_id)
+    if name is None or context.may(Operation.READ, ResourceType.TOPIC, name):
+        return None
+    permissions = context.permissions
+    if permissions is not None and permissions.is_missing(Operation.READ, ResourceType.TOPIC, name):
+        # It became known while the cluster was asked about the request's other topics; the client asks again.
+        return ErrorCode.UNKNOWN_TOPIC_ID, "The topic became known a moment ago"
+    return DENIED[ResourceType.TOPIC]
 
 
 class LeaderHints:

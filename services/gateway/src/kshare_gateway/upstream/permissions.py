@@ -162,6 +162,10 @@ class RequestPermissions:
             self._seen[permission] = seen
         return seen
 
+    def is_missing(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether `allows` could not say."""
+        return Permission(operation, resource_type, name) in self._missing
+
     def take_missing(self) -> set[Permission]:
         """What was to be known since the last call, and was not."""
         missing, self._missing = self._missing, set()

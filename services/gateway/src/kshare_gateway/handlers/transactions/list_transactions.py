@@ -25,18 +25,23 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
         transactional_id_pattern=request.transactional_id_pattern or "",
     )
     answer = await ask_any_coordinator(context, LIST_TRANSACTIONS, wanted)
+    described: list[TransactionState] = []
+    count = context.count_elements()
+    for state in answer.transaction_states:
+        if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id):
+            described.append(
+                TransactionState(
+                    transactional_id=state.transactional_id,
+                    producer_id=state.producer_id,
+                    transaction_state=state.transaction_state,
+                )
+            )
+        if count.add():
+            await count.next_slice()
     return ListTransactionsResponse(
         error_code=answer.error_code,
         unknown_state_filters=list(answer.unknown_state_filters),
-        transaction_states=[
-            TransactionState(
-                transactional_id=state.transactional_id,
-                producer_id=state.producer_id,
-                transaction_state=state.transaction_state,
-            )
-            for state in answer.transaction_states
-            if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
-        ],
+        transaction_states=described,
     )
 
 
