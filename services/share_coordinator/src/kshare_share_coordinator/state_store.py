@@ -120,8 +120,23 @@ class StateStore:
 
     def problems(self) -> list[str]:
         """Problems for the health check: the last read failure of the disk, damage, and corrupt share-partitions."""
+        self._try_failed_read_again()
         failure = [] if self._read_failure is None else [f"state cannot be read from the disk: {self._read_failure[1]}"]
         return failure + self._damage_texts() + list(self._corrupt.values())
+
+    def _try_failed_read_again(self) -> None:
+        """The disk may be well again while nobody asks for what is not in memory; the node would stay unhealthy."""
+        if self._read_failure is None:
+            return
+        key = self._read_failure[0]
+        try:
+            self._read(key)
+        except StorageFailure as failure:
+            self._read_failure = key, str(failure)
+        except CorruptRecord:
+            self._read_failure = None  # it can be read; whoever asks for it is told
+        else:
+            self._read_failure = None
 
     def _damage_texts(self) -> list[str]:
         maintained = self._store.maintained
