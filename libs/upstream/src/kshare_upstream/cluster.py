@@ -119,6 +119,7 @@ class Cluster:
         silent = self._silent()
         nodes = sorted(self._view.brokers, key=lambda node_id: (node_id in silent, not self._is_connected(node_id)))
         problem: ConnectionLost | None = None
+        first = self._bootstrap[0]
         for node_id in [*nodes, _BOOTSTRAP]:
             try:
                 answer = await self.ask_broker(node_id, request, served)
@@ -127,7 +128,7 @@ class Cluster:
                 continue
             if is_informed(answer):
                 return answer
-            if node_id == _BOOTSTRAP:
+            if node_id == _BOOTSTRAP and self._bootstrap[0] is first:  # not after another request did
                 self._begin_elsewhere()
             problem = BrokersUnknown(
                 "the brokers that answer know no live broker: they have just started, or cannot reach their controller"

@@ -353,9 +353,8 @@ static PyObject *window(PyObject *Py_UNUSED(module), PyObject *args)
     PyBuffer_Release(&view);
     if (problem != GOOD)
         return PyErr_Format(PyExc_ValueError, MALFORMED, index);
-    if (count == 0 && headers_count > headers_limit)
-        return PyErr_Format(PyExc_ValueError, "record %zd has more than %zd headers", index, headers_limit);
-    return Py_BuildValue("(nnn)", begins_at, ends_at, count);
+    int is_too_long = count == 0 && headers_count > headers_limit;
+    return Py_BuildValue("(nnni)", begins_at, ends_at, count, is_too_long ? (int)found.offset_delta : -1);
 }
 
 /* take_keys */

@@ -32,10 +32,10 @@ def find_time(records: Buffer, first_timestamp_ms: int, wanted_ms: int, lowest_d
 def newest_time(records: Buffer, first_timestamp_ms: int, lowest_delta: int, /) -> int:
     """The newest timestamp of the records from `lowest_delta` on; -1 where none has one."""
 
-def window(records: Buffer, lowest_delta: int, records_limit: int, headers_limit: int, /) -> tuple[int, int, int]:
+def window(records: Buffer, lowest_delta: int, records_limit: int, headers_limit: int, /) -> tuple[int, int, int, int]:
     """The start of the first record from `lowest_delta` on, the end of as many as the limits, and their number.
 
-    ValueError if that record alone has more headers than the limit.
+    Also the offset delta of that record where it alone has more headers than the limit (-1: it has not).
     """
 
 def take_keys(

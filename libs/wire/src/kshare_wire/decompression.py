@@ -139,7 +139,7 @@ def _lz4(records: memoryview, limit_bytes: int) -> memoryview:
         raise CannotDecompress("the records contain no lz4 frame")
     length = _records.lz4_frame_length(records)
     if length < 0:
-        raise CannotDecompress("the lz4 frame was cut off")
+        raise CannotDecompress("the lz4 frame was cut off, or has a block that Kafka takes for its end")
     flags = records[_LZ4_FLAGS_AT]
     if flags & _LZ4_CHECKED_FLAGS != _LZ4_VERSION_AND_INDEPENDENT_BLOCKS:
         text = "an lz4 frame must have version 1, blocks that are independent of each other, and no dictionary"

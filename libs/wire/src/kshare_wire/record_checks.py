@@ -9,7 +9,8 @@ decompressed. For a batch with errors of single records, the error names these (
 
 Stricter than Kafka, which stores these although consumers cannot read them: a compressed batch whose record is longer
 or shorter than its length says, bytes after an lz4 frame, and offset deltas other than 0, 1, 2, ... without
-compression. All are INVALID_RECORD.
+compression. All are INVALID_RECORD. On a topic with CreateTime, a batch that says LogAppendTime is checked by the times
+of its records, which the log takes, not by the batch's one.
 """
 
 from __future__ import annotations

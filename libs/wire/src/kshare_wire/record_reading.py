@@ -33,6 +33,14 @@ _ATTRIBUTES_AT = 21
 _LENGTH_AT = 8
 
 
+class TooManyHeaders(KafkaError):
+    """A record that is not opened, although its batch can be read."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+        self.offset = offset
+
+
 class OpenedRecord(NamedTuple):
     """One record of a batch, with its offset in the log. `key` and `value` are None where they are null."""
 
@@ -66,15 +74,18 @@ def open_window(
 ) -> list[OpenedRecord]:
     """The records from `first_offset` on, at most `records_limit`; KafkaError CORRUPT_MESSAGE.
 
-    They have at most `headers_limit` headers together; a first record with more of them cannot be opened. Other records
-    of the batch are skipped in C.
+    They have at most `headers_limit` headers together; TooManyHeaders if the first one has more. Other records of the
+    batch are skipped in C.
     """
     header = read_header(batch)
     view = memoryview(batch)
     records = memoryview(_decompressed(view[HEADER_LENGTH : header.size], header, limit_bytes))
     try:
         first_delta = first_offset - header.base_offset
-        begins_at, ends_at, count = _records.window(records, first_delta, records_limit, headers_limit)
+        begins_at, ends_at, count, too_long = _records.window(records, first_delta, records_limit, headers_limit)
+        if too_long >= 0:
+            offset = header.base_offset + too_long
+            raise TooManyHeaders(offset, f"the record at offset {offset} has more than {headers_limit} headers")
         reader = _reader_of(_without_compression(view, header, records[begins_at:ends_at]))
         found = list(islice(reader, count))
     except _unreadable() as error:

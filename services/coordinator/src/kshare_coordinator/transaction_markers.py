@@ -123,6 +123,8 @@ class TransactionMarkers:
     def send(self, transactional_id: str) -> None:
         """Starts sending the markers of a transaction whose outcome is decided."""
         ending = _Ending.of(self._state().transactions[transactional_id])
+        if (former := self._endings.get(transactional_id)) is not None:
+            self._forget(former)
         self._endings[transactional_id] = ending
         self._tell_groups(ending)
         self._route(ending, ending.remaining)
@@ -141,14 +143,16 @@ class TransactionMarkers:
     def forget(self) -> None:
         """Stops all sending: another coordinator has the transactions now and continues."""
         for ending in self._endings.values():
-            ending.is_forgotten = True
-            if ending.retry is not None:
-                ending.retry.cancel()
-            if ending.telling is not None:
-                ending.telling.cancel()
+            self._forget(ending)
         self._endings.clear()
         self._queues.clear()
         self._epoch = None
+
+    def _forget(self, ending: _Ending) -> None:
+        ending.is_forgotten = True
+        self._end_retry(ending)
+        if ending.telling is not None:
+            ending.telling.cancel()
 
     async def stop(self) -> None:
         self._stopped = True

@@ -14,7 +14,7 @@ from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_wire.record_batches import patch, read_produced_batch
-from kshare_wire.record_reading import OpenedRecord, open_records
+from kshare_wire.record_reading import HEADERS_LIMIT, OpenedRecord, open_records
 from kshare_wire.record_writing import BatchWriter, Header
 from support.wire.record_building import build_batch
 
@@ -204,3 +204,24 @@ def test_of_a_large_batch_a_thousand_records_are_opened_at_a_time() -> None:
     assert [one.key for one in found if one is not None] == [b"key-%d" % number for number in range(1, 2_500)]
     assert log.reads == 3
     assert records.find(2_510) is None
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_record_with_too_many_headers_costs_no_other_its_copy(place: int) -> None:
+    """Its own would be millions of Python objects."""
+    headers: list[list[tuple[str, bytes | None]]] = [[], [], []]
+    headers[place] = [("", None)] * (HEADERS_LIMIT + 1)
+    log = LogOfBatches(stored(10, *((b"key", b"value-%d" % index, each) for index, each in enumerate(headers))))
+    _, letters, reports = build([ArchivingRun(10, 12, 1, REJECTED)], log)
+    expected = [b"value-%d" % index if index != place else None for index in range(3)]
+    assert [letter.value for letter in letters] == expected
+    assert len(reports) == 1 and f"offset {10 + place}" in reports[0]
+
+
+def test_records_with_many_headers_are_opened_in_several_parts() -> None:
+    many: list[tuple[str, bytes | None]] = [("h", b"v")] * (HEADERS_LIMIT // 3)
+    log = LogOfBatches(stored(0, *((None, b"value-%d" % index, many) for index in range(5))))
+    records = SourceRecords(log, lambda text: None)
+    assert [record.value for offset in range(5) if (record := records.find(offset)) is not None] == [
+        b"value-%d" % index for index in range(5)
+    ]

@@ -17,7 +17,7 @@ from kshare.backup.files import copied_file, examined_file, sync_directories
 from kshare.backup.manifest import BackedUpStore, Manifest, chosen_stores, read_manifest
 from kshare.backup.stores import cluster_id_of, found_stores
 from kshare.failure import BAD_USE, CommandFailed
-from kshare.up.data_directory import PRIVATE, DataDirectory
+from kshare.up.data_directory import DataDirectory
 
 DRAFT = ".restoring"
 
@@ -94,7 +94,6 @@ def _put(backup: Path, stores: Sequence[BackedUpStore], data_dir: Path, show: Ca
     draft = data_dir / f"{DRAFT}-{os.getpid()}"
     placed: list[Path] = []
     try:
-        data_dir.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         for store in stores:
             for file in store.files:
                 written = draft / store.directory / file.name

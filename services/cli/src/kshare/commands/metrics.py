@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 INTRODUCTION = """\
 # Metrics
 
-Every process serves its metrics in Prometheus' text format at `GET /metrics` of the address `--metrics-listen`.
-`kshare up --metrics-listen HOST:PORT` gives each process the next port, the web console (`--console`) the last one.
+Every process serves its metrics in Prometheus' text format at `GET /metrics` of the address `--metrics-listen`. `kshare
+up --metrics-listen HOST:PORT` gives each process the next port, and the web console (`--console`) the next free one.
 With one process (`--processes 1`) all roles have one port, and all samples of nodes have the label `node_id`. This
 document is the output of `kshare metrics --describe`; a test compares the two.
 

@@ -22,7 +22,7 @@ from kshare_kafka_client.redrive.candidates import CONTEXT_PREFIX, REASON_OF_MES
 from kshare_upstream.fenced_log.fold import whole_batches
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kshare_wire.record_batches import read_header
-from kshare_wire.record_reading import OpenedRecord, open_records
+from kshare_wire.record_reading import OpenedRecord, open_window
 
 TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
 TOPICS_LIMIT = 50
@@ -50,6 +50,10 @@ EXAMPLES = 5
 AT_ONCE = 4
 """Partitions that are read at the same time."""
 KEPT_S = 5.0
+
+
+HEADER_BYTES = 80
+"""What a header takes in memory, besides its bytes."""
 
 
 @dataclass(slots=True)
@@ -92,7 +96,10 @@ class Tally:
             self.is_partial = True
             return used_bytes
         try:
-            for letter in open_records(batch, limit_bytes=limit_bytes):
+            header = read_header(batch)
+            letters = open_window(batch, header.base_offset, header.record_count, limit_bytes=limit_bytes)
+            self.is_partial = self.is_partial or len(letters) < header.record_count  # more headers than are opened
+            for letter in letters:
                 used_bytes += size_bytes(letter)
                 if letter.offset >= first_offset:
                     self.add(topic, partition, letter)
@@ -217,7 +224,7 @@ def context_of(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str]:
 
 
 def size_bytes(letter: OpenedRecord) -> int:
-    headers = sum(len(name) + len(raw or b"") for name, raw in letter.headers)
+    headers = sum(HEADER_BYTES + len(name) + len(raw or b"") for name, raw in letter.headers)
     return len(letter.key or b"") + len(letter.value or b"") + headers
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from kshare_console.cluster_client import ClusterClient, reading
-from kshare_console.refusal import not_found
+from kshare_console.refusal import Refusal, not_found
 from kshare_console.views.paging import Json
+from kshare_core.errors import KafkaError
 from kshare_upstream.fenced_log.fold import whole_batches
-from kshare_wire.record_reading import OpenedRecord, open_window
+from kshare_wire.record_reading import OpenedRecord, TooManyHeaders, open_window
 
 SHOWN_BYTES = 64 * 1024
 HEADERS_LIMIT = 200
@@ -29,13 +30,25 @@ async def record(client: ClusterClient, topic: str, partition: int, offset: int)
             continue
         if header.base_offset > offset or header.is_control:
             break
-        for found in open_window(data, offset, 1, limit_bytes=OPENED_LIMIT_BYTES):
+        try:
+            opened = open_window(data, offset, 1, limit_bytes=OPENED_LIMIT_BYTES)
+        except TooManyHeaders as error:
+            if error.offset != offset:
+                break
+            raise _not_shown(error) from None
+        except KafkaError as error:
+            raise _not_shown(error) from None
+        for found in opened:
             if found.offset == offset:
                 return shown(topic, partition, found)
         break
     raise not_found(
         f"{topic}-{partition} has no record at offset {offset}: it is a marker, or was removed or compacted"
     )
+
+
+def _not_shown(error: KafkaError) -> Refusal:
+    return Refusal(422, error.code.name, f"the console does not show the record: {error.message}")
 
 
 def shown(topic: str, partition: int, found: OpenedRecord) -> Json:

@@ -208,7 +208,9 @@ def _traced_records(records: Sequence[Buffer], limit: int) -> Iterator[tuple[int
                     headers_limit=OPENED_HEADERS_LIMIT,
                 )
             except KafkaError:
-                continue
+                opened = []
+                count += 1  # that took time, too
+                yield header.base_offset, ""
             yield from ((record.offset, _traceparent(record.headers)) for record in opened)
             count += len(opened)
             if count >= limit:

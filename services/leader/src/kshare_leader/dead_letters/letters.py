@@ -20,7 +20,7 @@ from kshare_leader.dead_letters.limits import BATCH_LIMIT_RECORDS, OPENED_BATCH_
 from kshare_leader.machine.share_partition import ArchivingRun
 from kshare_leader.machine.transitions import ArchivingReason
 from kshare_leader.ports import StoredBatch
-from kshare_wire.record_reading import OpenedRecord, open_window
+from kshare_wire.record_reading import OpenedRecord, TooManyHeaders, open_window
 from kshare_wire.record_writing import BatchWriter, Header
 
 MESSAGE_OF_REASON = {
@@ -111,7 +111,7 @@ class SourceRecords:
             batch = batches[0]
             self._last_offset = max(batch.last_offset, offset)
             self._records = self._opened(batch, offset)
-            if len(self._records) == BATCH_LIMIT_RECORDS:  # the batch may have more
+            if self._records:  # the batch may have more
                 self._last_offset = max(self._records)
         except (KafkaError, StorageFailure) as error:
             if self.failure is None:
@@ -131,6 +131,10 @@ class SourceRecords:
             return {}
         try:
             opened = open_window(batch.data, offset, BATCH_LIMIT_RECORDS, limit_bytes=OPENED_BATCH_LIMIT_BYTES)
+        except TooManyHeaders as error:  # later records of the batch can be opened
+            self._last_offset = max(error.offset, offset)
+            self._report_failure(offset, error)
+            return {}
         except KafkaError as error:  # the log has checked the batch's bytes: they stay what they are
             self._report_failure(offset, error)
             return {}

@@ -15,7 +15,7 @@ The rules of Kafka 4.3's Cleaner, LogCleanerManager and MemoryRecords.filterTo:
 `keys_limit` keys; the next run does the rest of a log with more. The second goes over the log from its start and writes
 back each batch with the records that stay. Both work in slices of SLICE_BYTES and yield to the event loop between them.
 Each slice of the second pass is one atomic write. Within a batch of very many records a run also yields between pieces
-of keys; such a batch is decompressed and rewritten on a thread.
+of keys; such a batch is decompressed, read and rewritten on a thread, and a smaller one is compressed again there.
 
 A crash, a new log start or a closed log may end a run early. Then some superseded records are removed and others are
 not, which compaction permits: the newest record of a key is never touched, a value is removed before or together with
@@ -45,6 +45,9 @@ from kshare_wire.record_walks import KeyPiece, OpenedBatch, take_keys
 SLICE_BYTES = 256 * 1024
 SLICE_RECORDS = 5_000
 """A slice ends with the batch that reaches one of the two; 5,000 records take about 10 ms."""
+
+MUCH_BYTES = 64 * 1024
+"""Decompressed bytes of a batch after which others take their turn."""
 
 ABORT, COMMIT = 0, 1
 """Types of transaction markers (ControlRecordType): the last two bytes of the record's key."""
@@ -209,6 +212,8 @@ def open_stepwise(reader: RecordReader, batch: StoredBatch) -> Generator[Step, A
     """The opened batch, and whether it is too large for the event loop. KafkaError CORRUPT_MESSAGE."""
     opened = reader.try_open(batch)
     if opened is not None:
+        if len(opened.records) > MUCH_BYTES and opened.header.compression:
+            yield 0  # a slice has many batches of so few bytes
         return opened, False
     opened = yield partial(reader.open, batch)
     return opened, True

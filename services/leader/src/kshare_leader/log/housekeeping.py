@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable
 
 from kshare_core.configs import Configs
-from kshare_core.contained_bugs import restarted_after_bugs
+from kshare_core.contained_bugs import report_contained_bug, restarted_after_bugs
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log.compaction import CompactionAborted, LogCompaction, plan_compaction
@@ -105,9 +105,9 @@ class LogHousekeeping:
         except StorageFailure as failure:
             self._put_off[log.topic_partition] = now_ms + PUT_OFF_MS
             self._report(f"partition {log.name} could not be compacted: {failure}")
-        except Exception:  # a bug, which must not stop the compaction of other logs
+        except Exception as error:
             self._put_off[log.topic_partition] = now_ms + PUT_OFF_MS
-            raise
+            report_contained_bug(f"the compaction of partition {log.name}", error)
         return False
 
     async def _compact(self, log: PartitionLog, now_ms: int) -> bool:
