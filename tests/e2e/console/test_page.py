@@ -30,6 +30,8 @@ from kshare.commands.groups.group_requests import (
 from kshare.commands.groups.in_flight import read_in_flight
 from kshare.commands.partitions import describe_partitions
 from kshare.commands.resource_configs import BROKER, GROUP, TOPIC
+from kshare.commands.state.role_network import local_role_address
+from kshare.up.data_directory import ADMINISTRATOR_PROPERTIES
 from kshare_core.states import RecordState
 from kshare_rpc.generated.kshare.v1 import leader_pb2 as pb
 from support.clients.administration import alter_group, create_topic
@@ -75,6 +77,7 @@ class Console:
         self.address = f"127.0.0.1:{free_port()}"
         coordinator = address_in(cluster.data_dir / "run/coordinator.ready")
         flags = {
+            "--config": str(cluster.data_dir / ADMINISTRATOR_PROPERTIES),
             "--bootstrap-servers": cluster.bootstrap,
             "--coordinator-address": f"{coordinator},{GONE_COORDINATOR}",
             "--console-listen": self.address,
@@ -243,7 +246,8 @@ def read(live: Live, topic: str, offset: int, wanted: int = 1) -> list[Message]:
 
 
 def coordinator_of(live: Live) -> Address:
-    return parse_address(address_in(live.cluster.data_dir / "run/coordinator.ready"), what="the coordinator")
+    found = parse_address(address_in(live.cluster.data_dir / "run/coordinator.ready"), what="the coordinator")
+    return local_role_address(found, live.cluster.data_dir)
 
 
 def in_thread(call: Callable[..., Found], *arguments: object) -> Found:
