@@ -86,8 +86,6 @@ class TransactionsModel(RuleBasedStateMachine):
     def close(self, transactional_id: str) -> None:
         transaction = self.last[transactional_id] = self.open.pop(transactional_id)
         assert transaction.outcome is not None
-        if transaction.outcome and transaction.offset is not None:
-            self.committed[transactional_id] = transaction.offset
 
     @rule(client=CLIENTS, named=st.booleans(), lost=st.booleans())
     def init(self, client: int, named: bool, lost: bool) -> None:
@@ -113,6 +111,8 @@ class TransactionsModel(RuleBasedStateMachine):
         transaction = self.open[transactional_id]
         assert transaction.outcome is None
         transaction.outcome = outcome
+        if outcome and transaction.offset is not None:
+            self.committed[transactional_id] = transaction.offset
         told = [effect for effect in self.driver.effects if isinstance(effect, commands.TransactionEnding)]
         if transaction.partitions:
             assert told == [commands.TransactionEnding(transactional_id=transactional_id)]

@@ -530,6 +530,21 @@ def test_deadlines_move_in_both_directions() -> None:
     run_virtually(main)
 
 
+def test_a_deadline_before_now_is_no_stall() -> None:
+    """A consumer group's member may join with a negative rebalance timeout; the others' deadlines stay."""
+
+    async def main() -> None:
+        expired: list[tuple[float, str]] = []
+        loop = asyncio.get_running_loop()
+        deadlines: Deadlines[str] = Deadlines(lambda keys: expired.extend((loop.time(), key) for key in keys))
+        deadlines.set("other", 2_000)
+        deadlines.set("negative", -(2**31))
+        await asyncio.sleep(10)
+        assert expired == [(0.0, "negative"), (2.0, "other")]
+
+    run_virtually(main)
+
+
 def test_a_deadline_that_has_come_and_then_another_on_uvloop() -> None:
     """A JoinGroup with a rebalance timeout of 0; uvloop's handle of a timer that is due at once has no `when`."""
 

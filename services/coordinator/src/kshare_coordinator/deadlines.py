@@ -39,8 +39,8 @@ class Deadlines(Generic[Key]):
         return len(self._deadlines)
 
     def set(self, key: Key, delay_ms: int) -> None:
-        """Sets or replaces the key's deadline, `delay_ms` from now."""
-        deadline = asyncio.get_running_loop().time() + delay_ms / 1000
+        """Sets or replaces the key's deadline, `delay_ms` from now; below 0 is 0, as a late timer means a stall."""
+        deadline = asyncio.get_running_loop().time() + max(0, delay_ms) / 1000
         self._deadlines[key] = deadline
         if deadline < self._in_heap.get(key, float("inf")):
             self._push(deadline, key)

@@ -390,6 +390,8 @@ class TransactionMarkers:
                 else:
                     failed[partition] = None
                     problem = f"leader {address} answered error {code} for partition {_text(partition)}"
+                if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                    self._epoch = None  # the retry needs a newer one
                 if code == ErrorCode.INVALID_PRODUCER_EPOCH:
                     text = "transaction %s: no marker was written to %s, which has a later epoch of producer %d"
                     log.error(text, ending.transactional_id, _text(partition), ending.producer_id)

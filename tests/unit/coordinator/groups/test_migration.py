@@ -15,6 +15,7 @@ from kshare_coordinator.machine.groups.classic.consumer_protocol import (
 )
 from kshare_coordinator.machine.groups.classic.timers import ClassicTimer, TimerKind
 from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
+from kshare_coordinator.machine.groups.consumer.requests import EXPRESSIONS_LIMIT
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_core.errors import ErrorCode as E
 from kshare_core.errors import KafkaError
@@ -105,6 +106,49 @@ def test_a_group_in_its_first_rebalance_is_upgraded() -> None:
     assert refused.error_code == E.REBALANCE_IN_PROGRESS and refused.member_id
     assert len(synced(driver, refused.member_id, joined(driver, refused.member_id).generation_id)) == 2
     assert not [timer for timer in driver.timers if timer.kind in (TimerKind.INITIAL_JOIN, TimerKind.SESSION)]
+
+
+def test_what_a_cooperative_member_still_consumes_is_its_own_in_the_upgrade() -> None:
+    """It was told to give two partitions up, and does so when it hears of it."""
+    driver = made()
+    owning = (("cooperative-sticky", owning_subscription(["t"], [("t", number) for number in ALL])),)
+    first = driver.join(protocols=owning, version=3)
+    driver.advance(6_000)
+    member = driver.joined(first).member_id
+    driver.sync(member, 1, {member: assignment_bytes({"t": [0, 1]}, 0)})
+    assert driver.group().state == "Stable"
+    assert assigned(consumer_joins(driver)) == {}
+    assert driver.heartbeat(member, 1) is E.REBALANCE_IN_PROGRESS
+    kept = (("cooperative-sticky", owning_subscription(["t"], [("t", 0), ("t", 1)])),)
+    assert driver.joined(driver.join(member, protocols=kept, version=3)).generation_id == 2
+    answer = heartbeat(driver, request_of("c", 2))
+    assert [len(numbers) for numbers in (assigned(answer) or {}).values()] == [2]
+
+
+def test_a_member_that_takes_over_an_instance_id_leaves_no_partition_without_an_owner() -> None:
+    """It had a target of its own before."""
+    driver = made()
+    driver.coordinator.create_topic("u", 1)
+    stable(driver, ALL, instances=("i",))
+    joins = heartbeat(driver, join_request("w", ["u"]))
+    assert heartbeat(driver, join_request("v", ["u"])).member_epoch == joins.member_epoch + 1
+    group = driver.coordinator.state.consumer_groups[GROUP]
+    (owner,) = [name for name, target in group.targets.items() if driver.coordinator.state.topic_ids["u"] in target]
+    heartbeat(driver, join_request(owner, ["t"], instance_id="i"))
+    group = driver.coordinator.state.consumer_groups[GROUP]
+    (other,) = {"v", "w"} - {owner}
+    assert driver.coordinator.state.topic_ids["u"] in group.targets[other]
+
+
+def test_a_group_has_a_limited_number_of_expressions() -> None:
+    """Each is stored with the names of all topics that match it."""
+    driver = made()
+    for number in range(EXPRESSIONS_LIMIT):
+        heartbeat(driver, join_request(f"m{number}", None, regex=f"t|{number}"))
+    with pytest.raises(KafkaError) as refused:
+        heartbeat(driver, join_request("one-more", None, regex="t|more"))
+    assert refused.value.code is E.INVALID_REQUEST
+    assert heartbeat(driver, join_request("another", None, regex="t|7")).member_epoch
 
 
 def test_what_two_members_were_given_cannot_be_upgraded() -> None:

@@ -210,6 +210,8 @@ def test_only_what_failed_is_tried_again_with_longer_and_longer_pauses() -> None
         pauses = [round(later - earlier, 3) for (earlier, _), (later, _) in pairwise(leader.calls)]
         assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
         assert [partition for *_, partition in leader.written] == [0, 2, 1], "each once"
+        first, *_, last = leader.coordinator_epochs
+        assert leader.coordinator_epochs == [first] * 6 + [last] * 2 and last > first, "a newer one after the fence"
         await cluster.node.stop(0)
 
     run_virtually(main)

@@ -66,6 +66,7 @@ from kshare_coordinator.machine.groups.consumer.rebalance import (
     reconciled,
     subscription_changed,
 )
+from kshare_coordinator.machine.groups.consumer.requests import SUBSCRIPTION_LIMIT
 from kshare_coordinator.machine.groups.consumer.subscriptions import existing_topics
 from kshare_coordinator.machine.groups.consumer.values import (
     NEW,
@@ -148,6 +149,8 @@ def decide_join_to_consumer(
     subscription = subscription_of(protocols[0][1])
     if code or subscription is None:
         return Decision((), refused_join("", code or ErrorCode.UNKNOWN_SERVER_ERROR))
+    if len(subscription.topics) > SUBSCRIPTION_LIMIT:
+        return Decision((), refused_join("", ErrorCode.INVALID_REQUEST))
     replaced = group.static_members.get(request.group_instance_id) if not request.member_id else None
     current = group.current.get(replaced or member_id, NEW)
     join = _Join(

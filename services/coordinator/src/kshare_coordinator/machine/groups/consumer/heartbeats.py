@@ -51,6 +51,7 @@ from kshare_coordinator.machine.groups.consumer.rebalance import (
     subscription_changed,
 )
 from kshare_coordinator.machine.groups.consumer.requests import (
+    EXPRESSIONS_LIMIT,
     JOIN_EPOCH,
     LEAVE_EPOCH,
     check_request,
@@ -99,6 +100,7 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
         return _leave(context, request, now_ms)
     group, found, effects, needs_assignment = _group_for(state, request, settings)
     _check_size(group, request, settings)
+    _check_expressions(group, request)
     seat = _seat(group, request, request.member_id or command.new_member_id)
     draft = ConsumerGroupDraft(state, group, found)
     if seat.replaced is not None:
@@ -106,6 +108,8 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     member = updated_member(seat.member, request)
     draft.put_member(seat.member_id, member)
     changed = subscription_changed(seat.member, member)
+    if seat.replaced is not None and seat.member_id in group.members:
+        changed = True  # it had a target of its own, which is nobody's now
     topics_changed = resolve_expressions(
         context, group, draft, member.subscribed_topic_regex, client_of(request), now_ms
     )
@@ -160,6 +164,14 @@ def _check_size(
     if len(group.members) >= settings.max_members and request.member_id not in group.members:
         text = f"Group {group.group_id} has {len(group.members)} members; group.consumer.max.size allows no more"
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+
+def _check_expressions(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest) -> None:
+    """Each expression is stored with the names of all topics that match it."""
+    regex = request.subscribed_topic_regex
+    if regex and regex not in group.expressions and len(group.expressions) >= EXPRESSIONS_LIMIT:
+        text = f"The members of group {group.group_id} subscribe to {len(group.expressions)} regular expressions"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text}; no more than {EXPRESSIONS_LIMIT} are allowed")
 
 
 def _seat(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest, member_id: str) -> Seat:

@@ -23,6 +23,8 @@ SUBSCRIPTION_LIMIT = 10_000
 """Topic names in one member's subscription."""
 SUBSCRIPTION_LENGTH_LIMIT = 1_000_000
 """Characters of all names in one member's subscription."""
+EXPRESSIONS_LIMIT = 100
+"""Different ones of a group."""
 EXPRESSION_LENGTH_LIMIT = 10_000
 
 Request = pb.ConsumerGroupHeartbeatRequest

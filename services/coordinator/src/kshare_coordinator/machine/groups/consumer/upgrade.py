@@ -4,7 +4,8 @@ Rules (GroupMetadataManager.convertToConsumerGroup and ConsumerGroup.fromClassic
 - The migration policy allows it, the group is one of consumers, and not larger than a consumer group may be; else
   GROUP_ID_NOT_FOUND.
 - Members stay, keep using the classic protocol, and own what they are assigned; their generation is their member epoch,
-  the group epoch and the assignment epoch.
+  the group epoch and the assignment epoch. Unlike in Kafka, they also own what they said they own when they joined,
+  where it is assigned to nobody: while a cooperative group rebalances, its members go on with those partitions.
 - Calls of members that wait are answered with REBALANCE_IN_PROGRESS: they join again, into the consumer group.
 - A group with user data of a custom assignor is not upgraded, since that data would be lost.
 
@@ -16,16 +17,18 @@ if the member that joins is a static one that changes nothing: Kafka would leave
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, SessionRenewed
-from kshare_coordinator.machine.groups.classic.consumer_protocol import assignment_of, subscription_of
+from kshare_coordinator.machine.groups.classic.consumer_protocol import NamedPartitions, assignment_of, subscription_of
 from kshare_coordinator.machine.groups.classic.draft import ClassicGroupDraft, refused_join
 from kshare_coordinator.machine.groups.classic.group import ClassicGroup, ClassicGroupState, ClassicMember
 from kshare_coordinator.machine.groups.classic.timers import TimerKind
 from kshare_coordinator.machine.groups.consumer import records as group_records
 from kshare_coordinator.machine.groups.consumer.downgrade import by_topic
+from kshare_coordinator.machine.groups.consumer.requests import SUBSCRIPTION_LIMIT
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_coordinator.machine.groups.consumer.subscriptions import existing_topics, metadata_hash
 from kshare_coordinator.machine.groups.consumer.values import (
@@ -69,7 +72,7 @@ def upgraded(state: CoordinatorState, classic: ClassicGroup, settings: ConsumerG
         protocol_name = ClassicGroupDraft(classic, 0).selected_protocol()
     epoch = max(classic.generation_id, INITIAL_EPOCH)
     members = {name: _member(classic, name, each, protocol_name) for name, each in classic.members.items()}
-    owned = _owned(state, classic)
+    owned = _owned(state, classic, protocol_name)
     names = {topic for member in members.values() for topic in member.subscribed_topic_names}
     group_id = classic.group_id
     found = [records.classic_group(group_id, None)]
@@ -108,6 +111,8 @@ def _member(classic: ClassicGroup, member_id: str, member: ClassicMember, protoc
     subscription = subscription_of(member.metadata(protocol_name))
     if subscription is None:
         raise _refused(classic, f"the metadata of member {member_id} is not a valid subscription")
+    if len(subscription.topics) > SUBSCRIPTION_LIMIT:
+        raise _refused(classic, f"member {member_id} subscribes to more than {SUBSCRIPTION_LIMIT} names")
     return Member(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,
@@ -119,8 +124,8 @@ def _member(classic: ClassicGroup, member_id: str, member: ClassicMember, protoc
     )
 
 
-def _owned(state: CoordinatorState, classic: ClassicGroup) -> dict[str, list[TopicPartition]]:
-    """Each member's assignment, limited to existing partitions."""
+def _owned(state: CoordinatorState, classic: ClassicGroup, protocol_name: str) -> dict[str, list[TopicPartition]]:
+    """Each member's assignment, and what it owns that is assigned to nobody, limited to existing partitions."""
     owners: dict[TopicPartition, str] = {}
     for member_id, member in classic.members.items():
         assignment = assignment_of(member.assignment)
@@ -128,16 +133,34 @@ def _owned(state: CoordinatorState, classic: ClassicGroup) -> dict[str, list[Top
             raise _refused(classic, f"the assignment of member {member_id} cannot be read")
         if assignment.user_data:
             raise _refused(classic, "its members use an assignor of their own, whose user data would be lost")
-        for name, numbers in assignment.partitions:
-            for topic_id, count in existing_topics(state, [name]).items():
-                for partition in dict.fromkeys(number for number in numbers if 0 <= number < count):
-                    other = owners.setdefault(TopicPartition(topic_id, partition), member_id)
-                    if other != member_id:
-                        raise _refused(classic, f"{name}-{partition} is assigned to members {other} and {member_id}")
+        for partition, name in _existing(state, assignment.partitions):
+            other = owners.setdefault(partition, member_id)
+            if other != member_id:
+                text = f"{name}-{partition.partition} is assigned to members {other} and {member_id}"
+                raise _refused(classic, text)
+    for member_id, partition in _said_to_be_owned(state, classic, protocol_name):
+        owners.setdefault(partition, member_id)
     found: dict[str, list[TopicPartition]] = {member_id: [] for member_id in classic.members}
     for where, member_id in owners.items():
         found[member_id].append(where)
     return found
+
+
+def _said_to_be_owned(
+    state: CoordinatorState, classic: ClassicGroup, protocol_name: str
+) -> Iterator[tuple[str, TopicPartition]]:
+    """The partitions that members owned when they joined last."""
+    for member_id, member in classic.members.items():
+        subscription = subscription_of(member.metadata(protocol_name))
+        if subscription is not None:
+            yield from ((member_id, partition) for partition, _ in _existing(state, subscription.owned))
+
+
+def _existing(state: CoordinatorState, named: NamedPartitions) -> Iterator[tuple[TopicPartition, str]]:
+    """The partitions that exist, each with its topic's name."""
+    for name, numbers in named:
+        for topic_id, count in existing_topics(state, [name]).items():
+            yield from ((TopicPartition(topic_id, number), name) for number in numbers if 0 <= number < count)
 
 
 def _replayed(group_id: str, found: list[Record]) -> ConsumerGroup:
