@@ -214,6 +214,19 @@ def test_the_first_partition_with_records_gets_on_though_others_are_empty() -> N
     run(test())
 
 
+def test_a_batch_that_is_too_long_for_the_gateway_is_told_although_others_are_read() -> None:
+    async def test() -> None:
+        logs = new_logs()
+        long = build_batch([b"x" * 5_000])
+        await produce(logs, (KEY, long), (SECOND, BATCH))
+        handler = FetchHandler(logs)
+        response, _ = await handler(fetch_request((KEY, 0), (SECOND, 0), longest_batch_bytes=1_000), NOWHERE)
+        assert [answer.records_length for answer in response.partitions] == [0, len(BATCH)]
+        assert response.least_bytes == len(long)
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("key", "offset", "epoch", "code", "leader"),
     [

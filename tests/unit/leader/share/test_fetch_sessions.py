@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -437,6 +438,43 @@ def test_no_more_is_remembered_than_the_limit(monkeypatch: pytest.MonkeyPatch) -
         assert not (await ask(leader, 2, *named, member="m2")).is_remembered
         await leader.release("m1", last_fetch_number=1)
         assert (await ask(leader, 3, *named, member="m2")).is_remembered
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_member_that_names_all_partitions_each_time_keeps_its_place() -> None:
+    """Each of its waits would else begin behind those of members whose sessions are remembered: it got one of 200."""
+
+    async def test() -> None:
+        leader = make_leader(1)
+        got = {"names": 0, "remembered": 0}
+        numbers = count(1)
+
+        async def work(member: str) -> None:
+            remembered = 0
+            while True:
+                number = next(numbers)
+                named = [] if remembered else [fetch_partition(0)]
+                response = await ask(
+                    leader, number, *named, remembered=remembered, member=member, max_wait_ms=500, max_records=1
+                )
+                if member == "remembered" and response.is_remembered:
+                    remembered = number
+                for first, last, _ in [entry for partition in response.partitions for entry in entries(partition)]:
+                    got[member] += 1
+                    await leader.acknowledge(member, first, last, ACCEPT, delivered_fetch_number=number)
+                await asyncio.sleep(0.002)
+
+        workers = [asyncio.ensure_future(work(member)) for member in got]
+        for _ in range(50):
+            await asyncio.sleep(0.613)
+            leader.log().append(1)
+        await asyncio.sleep(1)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        assert sum(got.values()) == 50 and min(got.values()) >= 20, got
         await leader.service.stop()
 
     run(test)

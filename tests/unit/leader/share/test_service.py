@@ -10,7 +10,7 @@ import pytest
 from kshare_core.errors import CorruptRecords, ErrorCode
 from kshare_leader.ports import TimestampOffset
 from kshare_leader.share import directory
-from kshare_leader.share.limits import FIRST_READ_BYTES, WRITE_ATTEMPT_MIN_MS
+from kshare_leader.share.limits import FAILED_WRITE_PAUSE_MS, FIRST_READ_BYTES, WRITE_ATTEMPT_MIN_MS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
 from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, make_view, owner, run
@@ -695,6 +695,42 @@ def test_a_fetch_reads_about_the_bytes_of_the_records_that_it_acquires() -> None
         assert (found[0][0], found[-1][1]) == (10, 1_509)
         assert 150_000 <= log.read_bytes <= 150_000 + FIRST_READ_BYTES
         assert log.reads <= 3
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_start_offset_whose_writes_are_refused_is_stored_with_pauses() -> None:
+    """Nobody waits for such a write. Each refusal made the next one at once."""
+
+    async def test() -> None:
+        leader = ready(records=0)
+        leader.log().append(1, is_control=True)
+        leader.log().append(5)
+        leader.channel.write_answers = [int(ErrorCode.KAFKA_STORAGE_ERROR)] * 5
+        assert await leader.acquire("m1", max_wait_ms=10)
+        before = len(leader.channel.timeouts_ms)
+        await asyncio.sleep(3)
+        assert len(leader.channel.timeouts_ms) - before <= 3000 // FAILED_WRITE_PAUSE_MS
+        await asyncio.sleep(30)
+        assert len(leader.channel.timeouts_ms) - before <= 7, (
+            "one after each refusal; what was stored is not sent again"
+        )
+        await leader.service.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_record_on_its_last_attempt_is_alone_wherever_reads_of_the_log_end(size: int) -> None:
+    async def test() -> None:
+        leader = Leader()
+        leader.channel.initialize(0, 0, (0, 0, 0, 1), (1, 1, 0, 4), (2, 2, 0, 1))
+        leader.channel.initialize(1, 0)
+        for _ in range(3):
+            leader.log().append(1, size=size)
+        found = [await leader.acquire("m1", max_wait_ms=10) for _ in range(3)]
+        assert found == [[(0, 0, 2)], [(1, 1, 5)], [(2, 2, 2)]]
         await leader.service.stop()
 
     run(test)

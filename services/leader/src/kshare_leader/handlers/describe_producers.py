@@ -7,6 +7,7 @@ records).
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.work_slices import ElementCount, WorkSlices
 from kshare_leader.handlers.partitions import key_of
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_rpc.generated.kshare.v1 import leader_pb2
@@ -19,17 +20,18 @@ class DescribeProducersHandler:
 
     def __init__(self, logs: PartitionLogs) -> None:
         self._logs = logs
+        self._slices = WorkSlices()
 
     @answers(DESCRIBE_PRODUCERS)
     async def __call__(
         self, request: leader_pb2.DescribeProducersRequest, payload: memoryview
     ) -> leader_pb2.DescribeProducersResponse:
-        return leader_pb2.DescribeProducersResponse(
-            results=[self._describe(partition) for partition in request.partitions]
-        )
+        count = ElementCount(self._slices)
+        results = [await self._describe(partition, count) for partition in request.partitions]
+        return leader_pb2.DescribeProducersResponse(results=results)
 
-    def _describe(
-        self, partition: leader_pb2.DescribeProducersRequest.Partition
+    async def _describe(
+        self, partition: leader_pb2.DescribeProducersRequest.Partition, count: ElementCount
     ) -> leader_pb2.DescribeProducersResponse.Result:
         result = leader_pb2.DescribeProducersResponse.Result(topic_id=partition.topic_id, partition=partition.partition)
         try:
@@ -39,7 +41,9 @@ class DescribeProducersHandler:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else error.code
             result.error_message = error.message
             return result
-        for producer_id, entry in log.producers.items():
+        for producer_id, entry in list(log.producers.items()):  # they may change between two slices
+            if count.add():
+                await count.next_slice()
             result.active_producers.add(
                 producer_id=producer_id,
                 producer_epoch=entry.producer_epoch,

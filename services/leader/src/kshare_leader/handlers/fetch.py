@@ -1,7 +1,7 @@
 """Fetch (key 1): reads batches from an offset on, and waits for more where the request allows it.
 
 A gateway has a buffer of limited length: a first batch above `longest_batch_bytes` is left out, and `least_bytes` of
-the answer says how many bytes it needs.
+the answer says how many bytes it needs, also where other partitions had shorter ones.
 
 The rules of ReplicaManager.readFromLog and DelayedFetch of Kafka 4.3: the partitions share `max_bytes` in their order;
 the first one with records returns at least one batch whatever its size, so that a consumer always makes progress; a
@@ -177,8 +177,6 @@ class FetchHandler:
                 reading.has_error = True
                 answer = self._error(partition, failure.code)
             reading.response.partitions.append(answer)
-        if reading.size_bytes:
-            reading.response.least_bytes = 0
         return reading
 
     def _read(

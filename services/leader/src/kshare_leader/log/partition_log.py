@@ -371,6 +371,8 @@ class PartitionLog:
 
         A fetch offset below the log start offset reads from the log start offset.
         """
+        if max_bytes <= 0 and not at_least_one:
+            return []
         fetch_offset = max(fetch_offset, self._positions.start_offset)
         if fetch_offset >= self._tail.start_offset:
             self._tails.touch(self._key)

@@ -26,6 +26,8 @@ class FetchLimits:
     """Entries of the response are split at the first batch boundary after this many records."""
     record_limit: bool = False
     group: GroupLimits
+    has_acquired: bool = False
+    """Whether the fetch has acquired records of this share-partition before, from an earlier read of its log."""
     fetch_number: int = 0
     """The fetch's number; only acknowledgements made after its response was delivered apply to it."""
     client_id: str = ""
@@ -85,7 +87,7 @@ def choose(pieces: Iterable[Piece], limits: FetchLimits) -> tuple[list[Piece], b
         first, last, count, batch_length = piece
         poison = count >= throttle_from or _is_last_attempt(count, limits)
         if poison:
-            if chosen:
+            if chosen or limits.has_acquired:
                 return chosen, True
             last = min(last, first + _room_for_poison(count, batch_length, throttle_from, limits) - 1)
         if limits.record_limit:

@@ -71,7 +71,7 @@ def take_records(
             return False
         headers = [(batch.base_offset, batch.last_offset) for batch in batches]
         if records_left < limits.max_records:
-            limits = replace(limits, max_records=records_left)
+            limits = replace(limits, max_records=records_left, has_acquired=bool(taken.records))
         acquired, complete = machine.acquire(limits, now_ms, position.offset, headers, cursor)
         if acquired:
             taken.records.extend(acquired)

@@ -67,6 +67,10 @@ class FetchSession:
             self._wait_number = wait_number
         return self._wait_number
 
+    def goes_on(self, former: FetchSession) -> None:
+        """Takes over the place of the owner's former session among those that wait."""
+        self._wait_number = former._wait_number
+
     def had_records(self) -> None:
         """Its next wait begins behind all others."""
         self._wait_number = None
@@ -132,14 +136,17 @@ class FetchSessions:
         number: int,
         served: dict[SharePartitionKey, ServedPartition | None],
         now_ms: int,
-    ) -> bool:
-        """Replaces the owner's session; False where too many partitions are remembered already."""
+    ) -> FetchSession | None:
+        """Replaces the owner's session; None where too many partitions are remembered already."""
+        former = self._sessions.get((group_id, owner))
         self._close(group_id, owner)
         if self._partition_count + len(served) > REMEMBERED_PARTITIONS_LIMIT:
-            return False
-        self._sessions[group_id, owner] = FetchSession(owner, number, served, now_ms)
+            return None
+        session = self._sessions[group_id, owner] = FetchSession(owner, number, served, now_ms)
+        if former is not None:
+            session.goes_on(former)
         self._partition_count += len(served)
-        return True
+        return session
 
     def forget(self, group_id: str, owner: Owner, last_fetch_number: int) -> None:
         """Forgets a session that has ended, but not the owner's newer one."""

@@ -543,7 +543,7 @@ class ServedPartition:
         self._writing.changed()
         if machine.archiving_count and self._dead_letters is not None:
             self._dead_letters.wake(self)
-        self._set_timer(machine.next_deadline_ms)
+        self._set_timer(0 if self._writing.is_put_off else machine.next_deadline_ms)
 
     def _write_ended(self) -> None:
         self._after_change()

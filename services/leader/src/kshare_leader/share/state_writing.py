@@ -132,9 +132,20 @@ class StateWriting:
         self._machine = machine
 
     def changed(self) -> None:
-        """Schedules a write where the machine has changes to store."""
-        if self._machine is not None and self._machine.wants_write:
+        """Schedules a write where the machine has changes to store; its caller calls again later if `is_put_off`."""
+        if self._machine is not None and self._machine.wants_write and not self.is_put_off:
             self._store.schedule(self)
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether changes that nobody waits for wait for the end of the pause after a refused write.
+
+        Each refusal would else send the same change again at once.
+        """
+        machine = self._machine
+        if machine is None or not machine.wants_write or len(self._pending):
+            return False
+        return self._now_ms() < self.paused_until_ms
 
     def wait_for(self, write_id: int) -> Stored | None:
         """The end of the write that carries, or will carry, a change; None for NO_WRITE."""

@@ -86,7 +86,8 @@ class ShareFetchCall:
         self._settings = directory.settings(group_id)
         self._taking: FetchLimits | None = None
         self._waiting: asyncio.Future[None] | None = None
-        self._is_remembered = False
+        self._remembered: FetchSession | None = None
+        """The session that begins with this fetch, which names the partitions."""
         self._is_given_back = False
         self.wait_number = 0
         self.session: FetchSession | None = None
@@ -97,7 +98,7 @@ class ShareFetchCall:
         try:
             if self._may_acquire():
                 self._look_up()
-                self._is_remembered = self._remember()
+                self._remembered = self._remember()
                 may_wait = self._may_wait()
                 if not self._attempt(may_wait=may_wait) and may_wait:
                     await self._wait()
@@ -142,11 +143,11 @@ class ShareFetchCall:
                 fetch.served.add_member(self.owner)
                 fetch.served.serve_waiting()
 
-    def _remember(self) -> bool:
-        """Whether the session's next fetches need not name its partitions."""
+    def _remember(self) -> FetchSession | None:
+        """The session, if its next fetches need not name its partitions."""
         request = self._request
         if not (request.remember and self._may_acquire()):
-            return False
+            return None
         served = {fetch.key: fetch.served for fetch in self._partitions if fetch.request.fetch}
         return self._directory.fetch_sessions.remember(
             request.owner.group_id, self.owner, request.fetch_number, served, now_ms()
@@ -170,7 +171,10 @@ class ShareFetchCall:
                 break
             share = max(1, bytes_left // (len(deliverable) - index))
             something |= self._take(fetch, served, records_left, share, at_least_one_batch=not has_records)
-            has_records = has_records or bool(fetch.taken.records)
+            if fetch.taken.records:
+                has_records = True
+                if self._remembered is not None:
+                    self._remembered.had_records()
             records_left -= sum(last - first + 1 for first, last, _ in fetch.taken.records)
             bytes_left -= sum(batch.length for batch in fetch.taken.batches)
         return something
@@ -262,7 +266,8 @@ class ShareFetchCall:
         if wait_number is None:
             await self._pause()
             return
-        self.wait_number = wait_number if self.session is None else self.session.wait_from(wait_number)
+        session = self.session or self._remembered
+        self.wait_number = wait_number if session is None else session.wait_from(wait_number)
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_over)
@@ -320,7 +325,7 @@ class ShareFetchCall:
     async def _answer(self) -> tuple[leader_pb2.ShareFetchResponse, Payload]:
         acknowledge_errors = [await end_of(fetch.acknowledged) for fetch in self._partitions]
         response = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=self._settings.limits.lock_duration_ms)
-        response.is_remembered = self._is_remembered
+        response.is_remembered = self._remembered is not None
         payload: list[bytes] = []
         for fetch, acknowledge_error in zip(self._partitions, acknowledge_errors, strict=True):
             if not self._is_named(fetch):
