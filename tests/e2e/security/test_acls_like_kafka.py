@@ -226,6 +226,7 @@ ROWS = [
         {"topics": [{"name": "nothing"}, {"name": None, "topic_id": TopicId(OTHER_TOPIC)}], "timeout": 5000},
         (on_topic(Op.DESCRIBE, "nothing"), on_topic(Op.DESCRIBE, OTHER_TOPIC), on_topic(Op.DELETE, "nothing")),
     ),
+    Row(ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": "nothing"}], "timeout": 5000}, (on_cluster(Op.DELETE),)),
     Row(
         ApiKey.CREATE_PARTITIONS,
         3,

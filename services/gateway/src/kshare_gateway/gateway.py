@@ -78,6 +78,7 @@ class Gateway:
         self.lines = BoundedLog(log, lambda: loop_ms() / 1000, _call_later)
         """The log lines that clients can cause any number of."""
         self.slices = WorkSlices()
+        self.long_descriptions = asyncio.Semaphore(1)
         self.memory = RequestMemory(
             settings.queued_bytes,
             request_limit_bytes=self.configs.integer("queued.max.request.bytes"),

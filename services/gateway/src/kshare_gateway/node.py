@@ -313,6 +313,7 @@ class GatewayNode:
             connection.sasl,
             connection.account,
             connection.relay,
+            connection.software,
         )
 
     def _certificate_principal(self, listener: str, certificate: bytes | None) -> str | None:

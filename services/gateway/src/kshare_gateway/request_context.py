@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kshare_core.security.acls import Operation, ResourceType
@@ -19,6 +19,13 @@ from kshare_rpc.catalog import PLAINTEXT_LISTENER
 if TYPE_CHECKING:
     from kshare_gateway.upstream.client_relay import ClientRelay
     from kshare_gateway.upstream.permissions import RequestPermissions
+
+
+@dataclass(slots=True)
+class ClientSoftware:
+    """The name that a connection's client gives itself in ApiVersions (KIP-511), such as "apache-kafka-java"."""
+
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class RequestContext:
     """The connection's part of the gateway's memory; None: no limit."""
     relay: ClientRelay | None = None
     """The client's side of an existing cluster; None with the embedded engine."""
+    software: ClientSoftware = field(default_factory=ClientSoftware)
     permissions: RequestPermissions | None = None
     """What the client may do by the existing cluster; None with the embedded engine."""
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kshare_gateway.share.fetching import LeaderAnswer, ShareFetcher
+from kshare_gateway.share.answers import LeaderAnswer
+from kshare_gateway.share.fetching import ShareFetcher
 from kshare_leader.machine.group_limits import GroupLimits
 from kshare_leader.machine.interval_map import NO_WRITE
 from kshare_leader.machine.share_partition import SharePartition

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from kshare_core.configs import BROKER_CONFIGS, DynamicConfigs
+from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, DynamicConfigs
+from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkSlices
 from kshare_gateway.connections.turns import REQUESTS_PER_TURN
+from kshare_gateway.handlers.admin import describe_configs
 from kshare_gateway.handlers.admin.describe_configs import ELEMENTS_OF_A_CONFIG
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
@@ -131,17 +133,47 @@ def test_a_request_of_many_elements_is_read_answered_and_written_in_slices() -> 
 
 
 def test_all_configs_of_brokers_are_described_in_slices() -> None:
-    """A short request may ask for many: a broker has hundreds, and may be named again and again."""
-    brokers = 50
+    """A short request may ask for many: a broker has hundreds, and a group does not have to exist."""
+    groups = 50
     shown = [definition for definition in BROKER_CONFIGS.values() if not definition.is_internal]
+    of_groups = [definition for definition in GROUP_CONFIGS.values() if not definition.is_internal]
 
     async def scenario(harness: GatewayHarness) -> None:
-        resources = [{"resource_type": 4, "resource_name": "7", "configuration_keys": None}] * brokers
+        broker = {"resource_type": 4, "resource_name": "7", "configuration_keys": None}
+        resources = [broker] + [{**broker, "resource_type": 32, "resource_name": f"g{at}"} for at in range(groups)]
         before = harness.node._gateway.slices.slices
         answer = await harness.client().ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources)
-        enough = brokers * len(shown) * ELEMENTS_OF_A_CONFIG // SLICE_ELEMENTS
+        enough = (len(shown) + groups * len(of_groups)) * ELEMENTS_OF_A_CONFIG // SLICE_ELEMENTS
         assert harness.node._gateway.slices.slices - before >= enough
-        assert [len(result.configs) for result in answer.results] == [len(shown)] * brokers
+        assert [len(result.configs) for result in answer.results] == [len(shown)] + [len(of_groups)] * groups
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("times", [40, 4_000])
+def test_a_resource_that_is_named_again_is_described_once(times: int) -> None:
+    """A broker's description is four thousand times as long as its name in a request."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        broker = {"resource_type": 4, "resource_name": "7", "configuration_keys": None}
+        other = {**broker, "configuration_keys": ["log.dirs"]}
+        answer = await harness.client().ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[broker, other] * times)
+        assert [len(result.configs) > 1 for result in answer.results] == [True, False]
+
+    run(scenario)
+
+
+def test_many_configs_are_described_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe_configs, "CONFIGS_LIMIT", 40)
+
+    async def scenario(harness: GatewayHarness) -> None:
+        groups = [{"resource_type": 32, "resource_name": f"g{at}", "configuration_keys": None} for at in range(5)]
+        answer = await harness.client().ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=groups)
+        described = [bool(result.configs) for result in answer.results]
+        assert described[0] and not described[-1] and described == sorted(described, reverse=True)
+        assert [result.error_code for result in answer.results] == [
+            0 if found else ErrorCode.INVALID_REQUEST for found in described
+        ]
 
     run(scenario)
 

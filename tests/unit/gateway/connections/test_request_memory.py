@@ -7,6 +7,9 @@ import struct
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
+from kshare_core.errors import ErrorCode
 from kshare_gateway.connections.request_memory import (
     FIRST_ANSWER_BYTES,
     LEAST_ANSWER_BYTES,
@@ -276,6 +279,65 @@ def test_a_fetch_asks_for_no_more_than_there_is_room_for() -> None:
         assert harness.node._gateway.memory.used_bytes == 0
 
     run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
+
+
+@pytest.mark.parametrize("code", [None, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_batch_that_was_left_out_beside_others_has_room_in_the_next_fetch(code: ErrorCode | None) -> None:
+    """A consumer with a busy partition, or one with an error, would else never get beyond the batch of the other."""
+    asked: list[Any] = []
+
+    def answer(request: Any, payload: memoryview) -> Any:
+        asked.append(request)
+        response = leader_pb2.FetchResponse()
+        if request.longest_batch_bytes < 2 * MEBIBYTE:
+            response.least_bytes = 2 * MEBIBYTE
+            large = b""
+        else:
+            large = bytes(2 * MEBIBYTE)
+        response.partitions.add(topic_id=TOPIC_ID, partition=0, high_watermark=9, records_length=len(large))
+        small = b"" if code else bytes(100)
+        response.partitions.add(topic_id=TOPIC_ID, partition=1, error_code=code or 0, records_length=len(small))
+        return response, [large, small]
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.leaders[1].answers["Fetch"] = answer
+        partitions = [
+            {"partition": index, "fetch_offset": 0, "partition_max_bytes": 50 * MEBIBYTE} for index in range(2)
+        ]
+        client = harness.client()
+        lengths = []
+        for _ in range(3):
+            got = await client.ask(
+                *(ApiKey.FETCH, 11),
+                max_wait=500,
+                min_bytes=1,
+                max_bytes=50 * MEBIBYTE,
+                session_epoch=-1,
+                topics=[{"topic": "orders", "partitions": partitions}],
+            )
+            lengths.append(len(got.responses[0].partitions[0].records or b""))
+        assert lengths == [0, 2 * MEBIBYTE, 2 * MEBIBYTE]
+        assert harness.node._gateway.memory.used_bytes == 0
+
+    run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
+
+
+def test_a_partition_that_a_fetch_names_again_has_its_records_once() -> None:
+    def answer(request: Any, payload: memoryview) -> Any:
+        response = leader_pb2.FetchResponse()
+        response.partitions.add(topic_id=TOPIC_ID, partition=0, high_watermark=9, records_length=1000)
+        return response, [bytes(1000)]
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.leaders[1].answers["Fetch"] = answer
+        partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}] * 100
+        topics = [{"topic": "orders", "partitions": partitions}] * 2
+        got = await harness.client().ask(
+            ApiKey.FETCH, 11, max_wait=500, min_bytes=1, max_bytes=MEBIBYTE, session_epoch=-1, topics=topics
+        )
+        assert [[len(each.records) for each in topic.partitions] for topic in got.responses] == [[1000], []]
+
+    run(scenario)
 
 
 def test_a_connection_whose_member_waits_for_others_is_not_read_without_limit() -> None:

@@ -123,3 +123,10 @@ def test_what_is_answered_at_once_is_answered_in_slices_where_it_is_long() -> No
         assert harness.node._gateway.slices.slices - before >= 20_000 // SLICE_ELEMENTS
 
     run(scenario)
+
+
+def test_the_longest_throttle_time_of_the_parts_is_told() -> None:
+    joined = JoinedResponse(ApiKey.OFFSET_DELETE)
+    for throttle_ms in (0, 700, 30):
+        joined.add(OffsetDeleteResponse(throttle_time_ms=throttle_ms))
+    assert joined.response() == OffsetDeleteResponse(throttle_time_ms=700, topics=[])

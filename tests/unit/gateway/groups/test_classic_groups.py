@@ -173,6 +173,27 @@ def test_leave_group(version: int) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("times", [3, 2_000])
+def test_a_group_that_is_named_again_is_described_once(times: int) -> None:
+    """Its members may have megabytes, and a name takes three bytes."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        asked: list[str] = []
+
+        def describe(request: pb.DescribeGroupsRequest, payload: memoryview) -> pb.DescribeGroupsResponse:
+            asked.extend(request.group_ids)
+            answer = pb.DescribeGroupsResponse()
+            for group_id in request.group_ids:
+                answer.groups.add(group_id=group_id, group_state="Stable")
+            return answer
+
+        harness.catalog.answers["DescribeGroups"] = describe
+        answer = await harness.client().ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g", "h"] * times)
+        assert asked == ["g", "h"] == [group.group_id for group in answer.groups]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", versions_of(ApiKey.DESCRIBE_GROUPS))
 def test_describe_groups(version: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:

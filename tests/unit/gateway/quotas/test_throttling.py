@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kshare_core.configs import PROCESS_CONFIGS, Configs
+from kshare_core.errors import ErrorCode
 from kshare_core.security.addresses import address_text
 from kshare_gateway.quotas.entities import Entity, QuotaTable
 from kshare_gateway.quotas.throttling import Throttling, Timed, with_short_client_id
@@ -20,6 +21,7 @@ from kshare_rpc.generated.kshare.v1.security_pb2 import (
     SecurityValue,
 )
 from kshare_wire.generated.api_keys import ApiKey
+from support.gateway.harness import GatewayHarness, run
 
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 
@@ -225,3 +227,19 @@ def test_errors_and_cancellations_pass_through() -> None:
             await task
 
     asyncio.run(scenario())
+
+
+def test_a_count_that_no_topic_can_have_is_not_charged() -> None:
+    """A typing error would keep its client from all changes for hours."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        quota = rows_of(({"user": ""}, {"controller_mutation_rate": 1.0}))
+        harness.node._gateway.throttling._rows = lambda: quota
+        client = harness.client()
+        topic = {"name": "t", "replication_factor": 1, "assignments": [], "configs": []}
+        for partitions in (2_000_000_000, 1):
+            topics = [{**topic, "num_partitions": partitions}]
+            answer = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=100)
+            assert int(answer.topics[0].error_code) != ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    run(scenario)

@@ -72,3 +72,10 @@ def test_an_infinite_rate_never_throttles_and_a_later_rate_holds() -> None:
     assert bucket.throttle_ms(1000) == 5_000
     bucket.change_rate(math.inf, 1000)
     assert bucket.throttle_ms(1000) == 0
+
+
+@pytest.mark.parametrize("rate", [1.0, 1e-300])
+def test_a_throttle_time_fits_in_a_response(rate: float) -> None:
+    bucket = TokenBucket(rate, 1, 0)
+    bucket.take(3e9, 0)
+    assert bucket.throttle_ms(0) == 2**31 - 1

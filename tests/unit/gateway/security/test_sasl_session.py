@@ -23,7 +23,7 @@ from kshare_gateway.security.configuration import sasl_listeners
 from kshare_gateway.security.sasl.configuration import SIGNED_HANDLERS, SaslListener
 from kshare_gateway.security.sasl.mechanism import SaslFailure
 from kshare_gateway.security.sasl.oauth_bearer import TokenRefused
-from kshare_gateway.security.sasl.scram import ScramType, ScramUsers, credential_of_salted_password
+from kshare_gateway.security.sasl.scram import ScramType, ScramUsers, check_user_name, credential_of_salted_password
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.security.sasl.tokens import KeySet, SignedTokens, UnsecuredTokens
 from kshare_rpc.generated.kshare.v1.security_pb2 import (
@@ -439,3 +439,12 @@ def test_signed_tokens(audiences: tuple[str, ...], claims: dict[str, Any], is_ta
     forged = jwt.encode(found, "x" * 64, algorithm="HS256", headers={"kid": "one"})
     with pytest.raises(TokenRefused):
         validator.validate(forged)
+
+
+@pytest.mark.parametrize("name", ["ops\u2122", "x\u00b2", "jose\u0301", "bot\U0001f916", "a\u00adb", "n" * 1025])
+def test_a_scram_user_has_a_name_with_which_it_can_log_in(name: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_user_name(name)
+    assert refused.value.code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    for usable in ("alice", "jos\u00e9", "a,b=c", "CN=kafka client", "\u4f60\u597d"):
+        check_user_name(usable)

@@ -42,9 +42,11 @@ from kshare_gateway.connections.request_elements import too_many_elements
 from kshare_gateway.connections.request_memory import SMALL_HOLDING_BYTES, MemoryAccount
 from kshare_gateway.connections.request_order import must_wait
 from kshare_gateway.connections.request_parts import (
+    ANSWERED_ONCE,
     JoinedResponse,
     is_refused_in_parts,
     is_splittable,
+    named_once,
     parts_of,
     repeated_together,
 )
@@ -53,7 +55,7 @@ from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUES
 from kshare_gateway.gateway import log
 from kshare_gateway.handlers.admin.api_versions import unsupported_version
 from kshare_gateway.quotas.throttling import Timed
-from kshare_gateway.request_context import ConnectionMustClose, RequestContext
+from kshare_gateway.request_context import ClientSoftware, ConnectionMustClose, RequestContext
 from kshare_gateway.security.audit import AUDITED
 from kshare_gateway.security.enforcement import answer_authorized
 from kshare_gateway.security.sasl.session import SaslSession
@@ -122,16 +124,13 @@ class ClientConnection(asyncio.Protocol):
         self._lanes_in_use = [False] * (GROUP_WAIT + 1)
         self._will_send = False
         """Whether `_turn_is_over` is going to be called."""
-        self._is_decoding = False
+        self._is_decoding = self.waits_for_turn = False
         self.charge = 0.0
-        self.waits_for_turn = False
         self.account = MemoryAccount(environment.memory, self)
-        self._writing_is_paused = False
-        self._reading_is_paused = False
-        self._is_admitted = False
-        self._is_closed = False
-        self._was_closed_here = False
-        """Whether the gateway closed it, not the client. Then nothing else of the client is carried out."""
+        self.software = ClientSoftware()
+        self._writing_is_paused = self._reading_is_paused = False
+        self._is_admitted = self._is_closed = self._was_closed_here = False
+        """The last: the gateway closed it, not the client. Then nothing else of the client is carried out."""
         self._is_stopping = False
         self._is_ended = False
         """Whether the client will send nothing more."""
@@ -584,6 +583,8 @@ class ClientConnection(asyncio.Protocol):
         self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> Response | None:
         """The response; a long request whose elements are independent is answered part by part."""
+        if header.api_key in ANSWERED_ONCE:
+            request = await named_once(header.api_key, request, context.count_elements())
         if slot.elements <= SLICE_ELEMENTS:
             response, _ = await self._answer_or_fail(header, context, request)
             return response

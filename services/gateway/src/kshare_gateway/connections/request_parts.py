@@ -24,6 +24,10 @@ _ELEMENTS: dict[int, ElementArrays] = {
 }
 
 
+ANSWERED_ONCE = frozenset(api_key for api_key, arrays in _ELEMENTS.items() if arrays.answered_once is not None)
+"""APIs whose requests `named_once` shortens."""
+
+
 class Part(NamedTuple):
     """A part of a request; `elements` counts all its arrays, or is some number above the limit."""
 
@@ -44,6 +48,20 @@ def is_refused_in_parts(api_key: int) -> bool:
 def outer_field(arrays: ElementArrays, request: Request[Any]) -> str:
     """The field that has the request's elements; empty if none has."""
     return next((name for name in arrays.outer if getattr(request, name, None)), "")
+
+
+async def named_once(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
+    """The request without repetitions of elements that have one result (`ElementArrays.answered_once`)."""
+    identity = _ELEMENTS[api_key].answered_once
+    outer = outer_field(_ELEMENTS[api_key], request)
+    if identity is None or not outer:
+        return request
+    found: dict[Any, Any] = {}
+    for element in getattr(request, outer):
+        found.setdefault(identity(element), element)
+        if count.add():
+            await count.next_slice()
+    return request if len(found) == len(getattr(request, outer)) else request.replaced(**{outer: list(found.values())})
 
 
 async def repeated_together(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
@@ -143,6 +161,9 @@ class JoinedResponse:
         error_code = getattr(response, "error_code", 0)
         if error_code and not getattr(self._response, "error_code", 0):
             self._response = self._response.replaced(error_code=error_code)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > getattr(self._response, "throttle_time_ms", 0):
+            self._response = self._response.replaced(throttle_time_ms=throttle_ms)
 
     def response(self) -> Response:
         assert self._response is not None, "a request has at least one part"

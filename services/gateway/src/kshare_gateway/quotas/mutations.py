@@ -16,7 +16,10 @@ class Mutations:
 
     def take(self, partitions: int) -> KafkaError | None:
         """The error of an element that may not be changed now."""
-        throttle_ms = self._context.take_mutations(partitions, is_strict=self._is_strict)
+        limit = self._context.gateway.configs.integer("kshare.max.partitions")
+        # More is refused later, and would keep the client out for hours, as a typing error.
+        charged = partitions if partitions <= limit else 0
+        throttle_ms = self._context.take_mutations(charged, is_strict=self._is_strict)
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
         if throttle_ms and self._is_strict:
             return KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")

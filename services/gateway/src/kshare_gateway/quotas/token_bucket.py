@@ -7,6 +7,8 @@ after a time without requests, and tells the same throttle times, but then the r
 
 from __future__ import annotations
 
+LONGEST_THROTTLE_MS = 2**31 - 1
+
 
 class TokenBucket:
     """It gets `rate` tokens a second and holds those of `burst_s` seconds; it may owe tokens. Times are in ms.
@@ -28,9 +30,9 @@ class TokenBucket:
             self._tokens = max(self._tokens, -self.rate * most_owed_s)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """How long until it owes nothing."""
+        """How long until it owes nothing, at most what a response can say."""
         self._fill(now_ms)
-        return round(-self._tokens / self.rate * 1000) if self._tokens < 0 else 0
+        return round(min(-self._tokens / self.rate * 1000, LONGEST_THROTTLE_MS)) if self._tokens < 0 else 0
 
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether it owes tokens."""

@@ -32,7 +32,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -40,6 +39,7 @@ from kshare_gateway.connections.request_memory import MemoryAccount
 from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.records.batch_cache import CachedBatch, Pin
 from kshare_gateway.records.read_ahead import ReadAhead
+from kshare_gateway.share.answers import Keeping, LeaderAnswer, PartitionAnswer
 from kshare_gateway.share.releases import SessionReleases
 from kshare_gateway.share.remembered_partitions import Fetched, Remembered, RememberedPartitions
 from kshare_gateway.share.sessions import ShareSession
@@ -47,15 +47,15 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import CallFailed
-from kshare_wire.messages import Buffer
 
 Acknowledgements = Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBatch]]
-AcquiredRecords = leader_pb2.ShareFetchResponse.AcquiredRecords
 
 RECORD_LIMIT = 1
 """The ShareAcquireMode in which `max_records` is exact (KIP-1206)."""
 UNAVAILABLE_PAUSE_MS = 200
 """An unavailable leader is reported after this time (or the request's wait), to keep clients from a tight retry loop.
+
+So is an error of one partition, where other leaders have no records either.
 """
 LAST_WORDS_MS = 500
 """How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
@@ -81,75 +81,6 @@ class FetchTerms:
     """Leaders are to answer for each partition, also for those without records."""
     is_whole: bool = True
     """All partitions of the session are fetched."""
-
-
-@dataclass(slots=True)
-class PartitionAnswer:
-    """One partition's entry in the response; `records` are whole batches in order."""
-
-    key: TopicPartition
-    error_code: int = 0
-    error_message: str | None = None
-    acknowledge_error_code: int = 0
-    acknowledge_error_message: str | None = None
-    acquired: Sequence[AcquiredRecords] = ()
-    records: list[Buffer] = field(default_factory=list)
-    is_acknowledged: bool = False
-    is_acquirable: bool = False
-    """The leader looked for records."""
-
-    @property
-    def says_something(self) -> bool:
-        return bool(self.acquired or self.error_code or self.is_acknowledged)
-
-
-@dataclass(slots=True)
-class LeaderAnswer:
-    """One leader's response. `unavailable`: the call failed, and the partitions have the error.
-
-    `lock_timeout_ms` is how long the locks of its records last, from the time of delivery.
-    """
-
-    address: str
-    partitions: list[PartitionAnswer]
-    lock_timeout_ms: int = 0
-    unavailable: bool = False
-    fetch_number: int = 0
-    """Number of the fetch that it answers; acknowledgements have none."""
-    arrived_at: float = 0.0
-    """The event loop's time in seconds."""
-    has_no_room: bool = False
-    """The leader serves as many share-partitions as it may."""
-    view: CatalogView | None = None
-    """The catalog when the leader was asked; None where nothing was acquired."""
-    kept: _Keeping | None = None
-    """Set while its records count as kept."""
-
-    @property
-    def has_records(self) -> bool:
-        return any(partition.acquired for partition in self.partitions)
-
-    @property
-    def record_count(self) -> int:
-        """Of acquired records."""
-        runs = [run for partition in self.partitions for run in partition.acquired]
-        return sum([run.last_offset - run.first_offset + 1 for run in runs])
-
-    @property
-    def records_bytes(self) -> int:
-        return sum([sum(map(len, partition.records)) for partition in self.partitions])
-
-    @property
-    def has_errors(self) -> bool:
-        return any(partition.error_code for partition in self.partitions)
-
-
-class _Keeping(NamedTuple):
-    """The counted bytes of a kept response, and the timer at which it is too old to be delivered."""
-
-    account: MemoryAccount | None
-    size_bytes: int
-    timer: asyncio.TimerHandle
 
 
 @dataclass(slots=True)
@@ -407,11 +338,31 @@ class ShareFetcher:
             if answer.has_records:
                 return answers
         may_wait = wait and acquires and terms.min_bytes > 0  # a leader would answer at once
-        if may_wait and not any(answer.has_errors for answer in answers):
+        failed = {answer.address for answer in answers if answer.has_errors}
+        if may_wait and not failed:
             answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
             if is_first and calls.waiting and not any(answer.has_records for answer in answers):
                 answers.extend(await self._last_words(session, calls, terms))
+        elif may_wait and not is_first:
+            others = {address: keys for address, keys in fetch.items() if address not in failed}
+            answers.extend(await self._records_beside_errors(session, calls, others, terms, deadline))
         return answers
+
+    async def _records_beside_errors(
+        self,
+        session: ShareSession,
+        calls: _SessionCalls,
+        fetch: Mapping[str, Fetched],
+        terms: FetchTerms,
+        deadline: float,
+    ) -> list[LeaderAnswer]:
+        """Waits shortly where there are no errors: an error may last, and the client would fetch again and again."""
+        loop = asyncio.get_running_loop()
+        deadline = min(deadline, loop.time() + UNAVAILABLE_PAUSE_MS / 1000)
+        found = await self._first_awake(session, calls, fetch, terms, deadline)
+        if not found:
+            await asyncio.sleep(max(0.0, deadline - loop.time()))
+        return found
 
     async def _last_words(self, session: ShareSession, calls: _SessionCalls, terms: FetchTerms) -> list[LeaderAnswer]:
         """Responses of leaders whose wait is over as well: a share-partition that was loading before may be ready."""
@@ -494,7 +445,7 @@ class ShareFetcher:
                 continue
             lasts_ms = answer.lock_timeout_ms * (1 - KEPT_LOCK_SHARE_MIN)
             timer = loop.call_at(answer.arrived_at + lasts_ms / 1000, self._kept_too_long, calls, answer)
-            answer.kept = _Keeping(calls.account, size_bytes, timer)
+            answer.kept = Keeping(calls.account, size_bytes, timer)
 
     def _kept_too_long(self, calls: _SessionCalls, answer: LeaderAnswer) -> None:
         _end_keeping(answer)

@@ -12,7 +12,7 @@ from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.brokers import metadata_brokers
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import DENIED, topic_name_of_id
-from kshare_gateway.share.fetching import LeaderAnswer, PartitionAnswer
+from kshare_gateway.share.answers import LeaderAnswer, PartitionAnswer
 from kshare_gateway.share.sessions import ShareSessionKey
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.generated.requests import share_acknowledge, share_fetch

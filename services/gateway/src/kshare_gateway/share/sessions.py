@@ -13,11 +13,11 @@ in mode proxy, a gateway is each of the cluster's brokers to its clients, so a m
   which the same request accepts are not released before (KAFKA-17396).
 - ShareAcknowledge never opens a session: epoch 0 is INVALID_SHARE_SESSION_EPOCH there.
 
-A listed partition without acknowledgements joins the session. In ShareFetch v1, a partition that is listed with
-acknowledgements does not join. librdkafka never forgets such a partition, so joining would send its records to a member
-that does not expect them (franz-go 1352). From ShareFetch v2 on it joins: the Java client sends one entry to both add
-and acknowledge a partition, and forgets partitions that it only acknowledges. In both cases a partition that the same
-request forgets is not in the session.
+A listed partition joins the session, also if it is listed with acknowledgements: the Java client sends one entry to
+both add and acknowledge a partition, and forgets partitions that it only acknowledges. In ShareFetch v1 of other
+clients it joins only without acknowledgements. librdkafka never forgets a partition that it only acknowledges, so
+joining would send its records to a member that does not expect them (franz-go 1352). A partition that the same request
+forgets is not in the session.
 """
 
 from __future__ import annotations

@@ -68,10 +68,11 @@ def _body(least_feature_level: int) -> ApiVersionsResponse:
 
 
 def refusal(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse | None:
-    """The answer to a client whose software name or version is not allowed; it has no APIs."""
+    """The answer to a client whose software name or version is not allowed; it has no APIs. Others' names are kept."""
     if context.version < FIRST_VERSION_WITH_SOFTWARE:
         return None
     if _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version):
+        context.software.name = request.client_software_name
         return None
     return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 

@@ -7,7 +7,7 @@ because they may have been deleted.
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.security.acls import Operation, ResourceType
+from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from kshare_gateway.catalog.changes import change_catalog
 from kshare_gateway.catalog.internal_topics import internal_name, topic_named
 from kshare_gateway.gateway import CALL_TIMEOUT_MS
@@ -82,6 +82,8 @@ def _denial(context: RequestContext, name: str | None, topic_id: bytes) -> Delet
     known = name if name is not None else topic_name_of_id(context, topic_id)
     if known is None or context.may(Operation.DELETE, ResourceType.TOPIC, known):
         return None
+    if context.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return None
     may_describe = context.may(Operation.DESCRIBE, ResourceType.TOPIC, known)
     if name is not None and may_describe and topic_named(context.gateway, name) is None:
         return _result(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic")
@@ -110,7 +112,7 @@ serve(
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     VersionRange(1, 6),
-    access=Access(by_handler="Delete on the topics, and Describe to be told their names"),
+    access=Access(by_handler="Delete on the topics or the cluster, and Describe to be told their names"),
     handle=handle,
     failed=failed,
     elements=ElementArrays(

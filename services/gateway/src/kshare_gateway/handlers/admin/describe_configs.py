@@ -67,6 +67,10 @@ LARGER_UNITS = {
 COORDINATOR_ADDRESS = "kshare.coordinator.address"
 DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
 """The only config of topics that kshare keeps in front of an existing cluster, which does not know it."""
+RESOURCES_OF_MANY = 16
+"""Descriptions of more resources take turns: their results are large, and stay in memory until they are encoded."""
+CONFIGS_LIMIT = 1_000_000
+"""Configs of a response; a topic or a group has 34 of them, so this is enough for 29,000 topics."""
 ELEMENTS_OF_A_CONFIG = 5
 """Elements of a slice that one config counts for, with its synonyms and documentation. A broker has 342 of them."""
 NO_EFFECT = "Accepted for compatibility with Kafka, without effect."
@@ -82,12 +86,27 @@ class Synonym(NamedTuple):
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """A resource that fails unexpectedly has an error of its own, and the others are described."""
+    if len(request.resources) <= RESOURCES_OF_MANY:
+        return await _described(context, request)
+    async with context.gateway.long_descriptions:
+        return await _described(context, request)
+
+
+async def _described(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     count = context.count_elements()
     results: list[DescribeConfigsResult] = []
     has_failed = False
+    configs = 0
     for resource in request.resources:
         try:
+            if configs >= CONFIGS_LIMIT:
+                text = (
+                    f"A response has at most {CONFIGS_LIMIT} configs; ask for fewer resources, or for configs by name"
+                )
+                results.append(_refusal(resource, KafkaError(ErrorCode.INVALID_REQUEST, text)))
+                continue
             results.append(await _result(context, resource, request, count))
+            configs += len(results[-1].configs)
         except (ConnectionMustClose, WorkAbandoned):
             raise
         except Exception as error:
@@ -105,6 +124,12 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
 
 def failed(context: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
+
+
+def identity_of(resource: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | None]:
+    """What a request asks for with a resource."""
+    names = resource.configuration_keys
+    return resource.resource_type, resource.resource_name, None if names is None else tuple(names)
 
 
 async def _result(
@@ -345,5 +370,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("resources",), "results"),
+    elements=ElementArrays(("resources",), "results", answered_once=identity_of),
 )

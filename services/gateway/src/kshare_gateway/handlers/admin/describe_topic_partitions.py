@@ -16,7 +16,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.internal_topics import INTERNAL_TOPICS
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_core.work_slices import portions
-from kshare_gateway.catalog.internal_topics import all_topics, topic_named
+from kshare_gateway.catalog.internal_topics import topic_named, unsorted_topics
 from kshare_gateway.handlers.admin.metadata import is_valid_topic_name, partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security import authorized_operations
@@ -94,7 +94,7 @@ async def _names(context: RequestContext, request: DescribeTopicPartitionsReques
     """The topics from the cursor on, in order, some of them twice; KafkaError where the cursor is none."""
     cursor = request.cursor
     gateway = context.gateway
-    asked = [topic.name for topic in request.topics] or [topic.name for topic in all_topics(gateway)]
+    asked = [topic.name for topic in request.topics] or [topic.name for topic in unsorted_topics(gateway)]
     if cursor is not None:
         if request.topics and cursor.topic_name not in asked:
             text = f"The cursor is at topic {cursor.topic_name[:300]}, which is not among the topics asked for"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import Operation
-from kshare_gateway.catalog.internal_topics import all_topics, topic_named
+from kshare_gateway.catalog.internal_topics import topic_named, unsorted_topics
 from kshare_gateway.handlers.admin.metadata import partition_broker
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import on_cluster
@@ -31,23 +31,31 @@ _TEXTS = {
 }
 
 
-def answer_now(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     wanted = request.topic_partitions
     if wanted is None:
-        found = [
-            _topic(context, each.name, range(len(each.partitions)), request.election_type)
-            for each in all_topics(context.gateway)
-        ]
-        for topic in found:
-            topic.partition_result = _needed(topic.partition_result)
-        return ElectLeadersResponse(replica_election_results=[topic for topic in found if topic.partition_result])
+        return ElectLeadersResponse(replica_election_results=await _all_needed(context, request.election_type))
     return ElectLeadersResponse(
         replica_election_results=[
             _topic(context, entry.topic, entry.partitions, request.election_type) for entry in wanted
         ]
     )
+
+
+async def _all_needed(context: RequestContext, election_type: int) -> list[ReplicaElectionResult]:
+    """The partitions of the cluster that need an election, in slices: most need none."""
+    count = context.count_elements()
+    results: list[ReplicaElectionResult] = []
+    for topic in unsorted_topics(context.gateway):
+        found = _topic(context, topic.name, range(len(topic.partitions)), election_type)
+        found.partition_result = _needed(found.partition_result)
+        if found.partition_result:
+            results.append(found)
+        if count.add(1 + len(topic.partitions)):
+            await count.next_slice()
+    return sorted(results, key=lambda result: result.topic)
 
 
 def failed(context: RequestContext, request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
@@ -92,7 +100,7 @@ serve(
     ElectLeadersResponse,
     VersionRange(0, 2),
     access=on_cluster(Operation.ALTER),
-    answer_now=answer_now,
+    handle=handle,
     failed=failed,
     elements=ElementArrays(("topic_partitions",), "replica_election_results", "partitions", "partition_result"),
 )

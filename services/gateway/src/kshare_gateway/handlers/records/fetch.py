@@ -189,11 +189,13 @@ async def _fetch(
 ) -> _Bodies:
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
     room = _Room(context, request)
-    await room.reserve(len(by_source))
+    await room.reserve(len(by_source), max(LEAST_ANSWER_BYTES, context.account.least_bytes if context.account else 0))
     found = await _fetch_once(context, by_source, request, room, wait_ms)
     while room.least_bytes and not _is_enough(found, 1):
         await room.reserve(len(by_source), room.least_bytes * len(by_source))
         found = await _fetch_once(context, by_source, request, room, 0)
+    if context.account is not None:  # others had records or errors: the next Fetch has the room for this batch, too
+        context.account.left_out(room.least_bytes * len(by_source))
     return found
 
 
@@ -314,14 +316,18 @@ async def _body_in_slices(
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
     count = context.count_elements()
+    answered: set[_Key] = set()
     for topic in request.topics:
         asked = _asked(context, topic)
         partitions: list[PartitionData] = []
         for entry in topic.partitions:
-            found = results.get((asked, entry.partition))
-            partitions.append(found or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR))
             if count.add():
                 await count.next_slice()
+            key = (asked, entry.partition)
+            if key in answered:  # a partition that is named again has its records once, as in Kafka
+                continue
+            answered.add(key)
+            partitions.append(results.get(key) or _refusal(entry.partition, ErrorCode.UNKNOWN_SERVER_ERROR))
         topics.append(_topic_body(topic, partitions))
     return FetchResponse(responses=topics)
 

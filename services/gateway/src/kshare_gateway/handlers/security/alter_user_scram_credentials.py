@@ -19,6 +19,7 @@ from kshare_gateway.security.sasl.scram import (
     LEAST_SALT_BYTES,
     MOST_ITERATIONS,
     ScramType,
+    check_user_name,
     credential_of_salted_password,
 )
 from kshare_gateway.served_apis import serve
@@ -52,7 +53,10 @@ async def handle(
                 text = "A user credential cannot be altered twice in the same request"
                 raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
             user = pb.ScramUser(name=_user_name(each.name), mechanism=_mechanism(each.mechanism))
-            credential = _credential(each) if isinstance(each, ScramCredentialUpsertion) else None
+            credential = None
+            if isinstance(each, ScramCredentialUpsertion):
+                check_user_name(each.name)
+                credential = _credential(each)
             alterations.append(Alteration(user=user, credential=credential))
         except KafkaError as error:
             refused.setdefault(each.name, error)

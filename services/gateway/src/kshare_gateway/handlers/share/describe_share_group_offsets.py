@@ -55,6 +55,14 @@ def failed(
     )
 
 
+def _identity(
+    group: DescribeShareGroupOffsetsRequestGroup,
+) -> tuple[str, tuple[tuple[str, tuple[int, ...]], ...] | None]:
+    if group.topics is None:
+        return group.group_id, None
+    return group.group_id, tuple((topic.topic_name, tuple(topic.partitions)) for topic in group.topics)
+
+
 async def _describe(
     context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
@@ -144,5 +152,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("groups",), "groups"),
+    elements=ElementArrays(("groups",), "groups", answered_once=_identity),
 )

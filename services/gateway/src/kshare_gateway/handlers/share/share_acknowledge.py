@@ -11,7 +11,7 @@ from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import serve
-from kshare_gateway.share.fetching import PartitionAnswer
+from kshare_gateway.share.answers import PartitionAnswer
 from kshare_gateway.share.requests import (
     Acknowledgements,
     LeaderHints,

@@ -23,7 +23,8 @@ from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import ResponseSize, serve
-from kshare_gateway.share.fetching import FetchTerms, LeaderAnswer, PartitionAnswer
+from kshare_gateway.share.answers import LeaderAnswer, PartitionAnswer
+from kshare_gateway.share.fetching import FetchTerms
 from kshare_gateway.share.requests import (
     Acknowledgements,
     LeaderHints,
@@ -51,7 +52,9 @@ from kshare_wire.generated.responses.share_fetch import (
 ACQUIRE_MODES = (0, 1)
 """batch_optimized and record_limit (KIP-1206)."""
 FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS = 2
-"""See `sessions`."""
+"""Of clients other than Java's; see `sessions`."""
+JAVA_CLIENT = "apache-kafka-java"
+"""The name that it gives itself in ApiVersions."""
 
 
 async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
@@ -141,11 +144,12 @@ async def _session(
 def _read_topics(context: RequestContext, request: ShareFetchRequest) -> tuple[list[ListedPartition], Acknowledgements]:
     listed: list[ListedPartition] = []
     acknowledgements: Acknowledgements = {}
+    is_java = context.software.name == JAVA_CLIENT
     for topic in request.topics:
         for entry in topic.partitions:
             key = TopicPartition(topic.topic_id, entry.partition_index)
             batches = entry.acknowledgement_batches
-            joins = not batches or context.version >= FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS
+            joins = not batches or context.version >= FIRST_VERSION_WHERE_ACKNOWLEDGED_JOINS or is_java
             listed.append(ListedPartition(key, joins))
             if batches:
                 add_acknowledgements(acknowledgements, key, batches)

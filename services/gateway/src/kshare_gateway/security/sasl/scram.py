@@ -11,6 +11,7 @@ from hashlib import sha256, sha512
 from hmac import digest as hmac_digest
 from secrets import token_bytes
 
+from kshare_core.errors import ErrorCode, KafkaError
 from kshare_gateway.security.sasl.mechanism import Authenticated, SaslFailure
 from kshare_rpc.generated.kshare.v1.security_pb2 import ScramCredential, ScramUser, SecurityEntry, SecurityKey
 
@@ -20,6 +21,10 @@ LEAST_SALT_BYTES = 12
 LENGTH_OF_FAKE_SALT = 24
 LONGEST_MESSAGE = 4096
 """Limit in bytes of a client's message: scramp prepares a user's name (RFC 4013) letter by letter, in Python."""
+
+
+LONGEST_USER_NAME = 1024
+"""In letters: of as many, the first message is within its limit."""
 
 
 class ScramType(IntEnum):
@@ -37,6 +42,21 @@ class ScramType(IntEnum):
 
 SCRAM_MECHANISMS = {kind.mechanism: kind for kind in (ScramType.SCRAM_SHA_256, ScramType.SCRAM_SHA_512)}
 _HASHES = {ScramType.SCRAM_SHA_256: sha256, ScramType.SCRAM_SHA_512: sha512}
+
+
+def check_user_name(name: str) -> None:
+    """UNACCEPTABLE_CREDENTIAL for a name with which nobody could log in: scramp looks it up as RFC 4013 prepares it."""
+    from scramp import ScramException
+    from scramp.utils import saslprep
+
+    try:
+        prepared = saslprep(name) if len(name) <= LONGEST_USER_NAME else ""
+    except ScramException:
+        prepared = ""
+    if prepared != name:
+        limit = f"of at most {LONGEST_USER_NAME} letters"
+        text = f"The user name {name[:300]!r} must be one that SASLprep (RFC 4013) leaves as it is, {limit}"
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
 
 
 def credential_of_salted_password(
