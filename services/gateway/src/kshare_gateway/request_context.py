@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class Described:
+    """What the parts of a long request were answered with until now."""
+
+    configs: int = 0
+
+
+@dataclass(slots=True)
 class ClientSoftware:
     """The name that a connection's client gives itself in ApiVersions (KIP-511), such as "apache-kafka-java"."""
 
@@ -51,6 +58,7 @@ class RequestContext:
     relay: ClientRelay | None = None
     """The client's side of an existing cluster; None with the embedded engine."""
     software: ClientSoftware = field(default_factory=ClientSoftware)
+    described: Described = field(default_factory=Described)
     permissions: RequestPermissions | None = None
     """What the client may do by the existing cluster; None with the embedded engine."""
 

@@ -140,6 +140,14 @@ def test_a_member_that_takes_over_an_instance_id_leaves_no_partition_without_an_
     assert driver.coordinator.state.topic_ids["u"] in group.targets[other]
 
 
+def test_a_static_member_that_comes_back_with_its_own_id_changes_nothing() -> None:
+    driver = made()
+    before = heartbeat(driver, join_request("m", ["t"], instance_id="i"))
+    heartbeat(driver, request_of("m", -2, instance_id="i"))
+    after = heartbeat(driver, join_request("m", ["t"], instance_id="i"))
+    assert (after.member_epoch, assigned(after)) == (before.member_epoch, assigned(before))
+
+
 def test_a_group_has_a_limited_number_of_expressions() -> None:
     """Each is stored with the names of all topics that match it."""
     driver = made()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kshare_core.errors import ErrorCode
 from kshare_gateway.connections.request_memory import (
     FIRST_ANSWER_BYTES,
     LEAST_ANSWER_BYTES,
@@ -281,32 +280,36 @@ def test_a_fetch_asks_for_no_more_than_there_is_room_for() -> None:
     run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
 
 
-@pytest.mark.parametrize("code", [None, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_batch_that_was_left_out_beside_others_has_room_in_the_next_fetch(code: ErrorCode | None) -> None:
-    """A consumer with a busy partition, or one with an error, would else never get beyond the batch of the other."""
-    asked: list[Any] = []
+LARGE, SMALL = 2 * MEBIBYTE, 100
 
-    def answer(request: Any, payload: memoryview) -> Any:
-        asked.append(request)
-        response = leader_pb2.FetchResponse()
-        if request.longest_batch_bytes < 2 * MEBIBYTE:
-            response.least_bytes = 2 * MEBIBYTE
-            large = b""
-        else:
-            large = bytes(2 * MEBIBYTE)
-        response.partitions.add(topic_id=TOPIC_ID, partition=0, high_watermark=9, records_length=len(large))
-        small = b"" if code else bytes(100)
-        response.partitions.add(topic_id=TOPIC_ID, partition=1, error_code=code or 0, records_length=len(small))
-        return response, [large, small]
+
+def fetched_in_order(request: Any, payload: memoryview) -> Any:
+    """As a leader: partition 0 has a large batch, partition 1 always a small one; the first with records has room."""
+    response = leader_pb2.FetchResponse()
+    data: list[bytes] = []
+    for wanted in request.partitions:
+        answer = response.partitions.add(topic_id=TOPIC_ID, partition=wanted.partition, high_watermark=9)
+        size = LARGE if wanted.partition == 0 else SMALL
+        if not data and request.longest_batch_bytes < size:
+            response.least_bytes, answer.is_left_out = size, True
+        elif not data or sum(map(len, data)) + size <= request.max_bytes:
+            answer.records_length = size
+            data.append(bytes(size))
+    return response, data
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+def test_a_batch_that_was_left_out_beside_others_is_in_the_next_fetch(rotates: bool) -> None:
+    """A consumer with a busy partition would else never get beyond the batch; librdkafka rotates its partitions."""
 
     async def scenario(harness: GatewayHarness) -> None:
-        harness.leaders[1].answers["Fetch"] = answer
+        harness.leaders[1].answers["Fetch"] = fetched_in_order
         partitions = [
             {"partition": index, "fetch_offset": 0, "partition_max_bytes": 50 * MEBIBYTE} for index in range(2)
         ]
         client = harness.client()
-        lengths = []
-        for _ in range(3):
+        found = []
+        for _ in range(4):
             got = await client.ask(
                 *(ApiKey.FETCH, 11),
                 max_wait=500,
@@ -315,9 +318,42 @@ def test_a_batch_that_was_left_out_beside_others_has_room_in_the_next_fetch(code
                 session_epoch=-1,
                 topics=[{"topic": "orders", "partitions": partitions}],
             )
-            lengths.append(len(got.responses[0].partitions[0].records or b""))
-        assert lengths == [0, 2 * MEBIBYTE, 2 * MEBIBYTE]
+            by_partition = {each.partition_index: len(each.records or b"") for each in got.responses[0].partitions}
+            assert list(by_partition) == [each["partition"] for each in partitions]
+            found.append(by_partition[0])
+            if rotates:
+                partitions.reverse()
+        assert found[:2] == [0, LARGE] and LARGE in found[2:]
         assert harness.node._gateway.memory.used_bytes == 0
+
+    run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
+
+
+def test_room_for_a_batch_that_was_left_out_is_not_held_while_a_fetch_waits() -> None:
+    asked: list[Any] = []
+
+    def answer(request: Any, payload: memoryview) -> Any:
+        asked.append(request)
+        if len(asked) == 1:
+            return fetched_in_order(request, payload)
+        response = leader_pb2.FetchResponse()
+        response.partitions.add(topic_id=TOPIC_ID, partition=0, high_watermark=9)
+        return response
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.leaders[1].answers["Fetch"] = answer
+        client = harness.client()
+        for indexes in ((0, 1), (0,)):
+            partitions = [{"partition": at, "fetch_offset": 0, "partition_max_bytes": LARGE} for at in indexes]
+            topics = [{"topic": "orders", "partitions": partitions}]
+            await client.ask(
+                ApiKey.FETCH, 11, max_wait=50, min_bytes=1, max_bytes=50 * MEBIBYTE, session_epoch=-1, topics=topics
+            )
+        assert [(request.max_wait_ms, request.longest_batch_bytes) for request in asked] == [
+            (50, MEBIBYTE),
+            (0, LARGE),
+            (50, MEBIBYTE),
+        ]
 
     run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
 

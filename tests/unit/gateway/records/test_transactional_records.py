@@ -77,7 +77,8 @@ def test_fetch_passes_the_isolation_level_and_the_aborted_transactions(isolation
     run(scenario)
 
 
-def test_describe_producers_asks_each_leader_and_names_what_is_missing() -> None:
+@pytest.mark.parametrize("repetitions", [0, 3, 2_000])
+def test_describe_producers_asks_each_leader_once_and_names_what_is_missing(repetitions: int) -> None:
     async def scenario(harness: GatewayHarness) -> None:
         def described(request: Any, payload: memoryview) -> Any:
             answer = leader_pb2.DescribeProducersResponse()
@@ -104,7 +105,8 @@ def test_describe_producers_asks_each_leader_and_names_what_is_missing() -> None
             {"name": "orders", "partition_indexes": [2, 9]},
             {"name": "missing", "partition_indexes": [0]},
         ]
-        answer = await harness.client().ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=topics)
+        again = [{"name": "mixed", "partition_indexes": [0, 1, 0]}] * repetitions
+        answer = await harness.client().ask(ApiKey.DESCRIBE_PRODUCERS, 0, topics=[*topics, *again])
         found = [
             (topic.name, [(part.partition_index, int(part.error_code)) for part in topic.partitions])
             for topic in answer.topics

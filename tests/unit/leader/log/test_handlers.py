@@ -223,6 +223,7 @@ def test_a_batch_that_is_too_long_for_the_gateway_is_told_although_others_are_re
         response, _ = await handler(fetch_request((KEY, 0), (SECOND, 0), longest_batch_bytes=1_000), NOWHERE)
         assert [answer.records_length for answer in response.partitions] == [0, len(BATCH)]
         assert response.least_bytes == len(long)
+        assert [answer.is_left_out for answer in response.partitions] == [True, False]
 
     run(test())
 

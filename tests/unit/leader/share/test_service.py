@@ -734,3 +734,18 @@ def test_a_record_on_its_last_attempt_is_alone_wherever_reads_of_the_log_end(siz
         await leader.service.stop()
 
     run(test)
+
+
+def test_an_acknowledgement_after_a_refused_one_does_not_wait_for_the_pause() -> None:
+    async def test() -> None:
+        leader = ready()
+        leader.channel.write_answers = [int(ErrorCode.KAFKA_STORAGE_ERROR)]
+        assert await leader.acquire("m1") == [(0, 9, 1)]
+        refused = await leader.acknowledge("m1", 0, 1, ACCEPT)
+        began = now_ms()
+        stored = await leader.acknowledge("m1", 2, 3, ACCEPT)
+        assert (refused, stored) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+        assert now_ms() - began < 100
+        await leader.service.stop()
+
+    run(test)

@@ -27,6 +27,8 @@ import asyncio
 from collections import deque
 from typing import NamedTuple, Protocol
 
+from kshare_core.identifiers import TopicPartition
+
 SMALL_HOLDING_BYTES = 64 * 1024
 LEAST_ANSWER_BYTES = 64 * 1024
 FIRST_ANSWER_BYTES = 1024 * 1024
@@ -74,6 +76,13 @@ class _Gone:
 _GONE = _Gone()
 
 
+class LeftOut(NamedTuple):
+    """The partitions whose batches were too long for a fetch that had others, and the response that they need."""
+
+    partitions: frozenset[TopicPartition]
+    least_bytes: int
+
+
 class MemoryAccount:
     """The bytes that one connection holds."""
 
@@ -87,7 +96,7 @@ class MemoryAccount:
             "is_muted",
             "is_privileged",
             "kept_bytes",
-            "least_bytes",
+            "left_out",
             "progressed_at",
         ),
         *("request_bytes", "reserved_bytes", "unsent_bytes"),
@@ -106,8 +115,7 @@ class MemoryAccount:
         """Bytes of records that share sessions keep for their next fetches; not in `held_bytes`."""
         self.expected_bytes = FIRST_ANSWER_BYTES
         """Expected size of the next fetch's response."""
-        self.least_bytes = 0
-        """What the next fetch's response needs for a batch that was left out of the last one; 0 if none was."""
+        self.left_out: LeftOut | None = None
         self.progressed_at = 0.0
         self.is_muted = False
         self.is_privileged = False
@@ -196,10 +204,6 @@ class MemoryAccount:
             return None
         self.end_reservation()
         return ReservationTerms(self, min(asked_bytes, max(self.expected_bytes, expected_bytes)), least_bytes)
-
-    def left_out(self, least_bytes: int) -> None:
-        """Notes that the connection's fetch is answered without a batch that needs a response of `least_bytes`."""
-        self.least_bytes = least_bytes
 
     def fetch_was_answered(self, size: int) -> None:
         """Ends the reservation of a fetch whose response has `size` bytes."""

@@ -51,17 +51,27 @@ def outer_field(arrays: ElementArrays, request: Request[Any]) -> str:
 
 
 async def named_once(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
-    """The request without repetitions of elements that have one result (`ElementArrays.answered_once`)."""
-    identity = _ELEMENTS[api_key].answered_once
-    outer = outer_field(_ELEMENTS[api_key], request)
+    """The request without repetitions of elements that have one result (`ElementArrays.answered_once`).
+
+    Elements with an array of their own are joined, and have each entry of it once.
+    """
+    arrays = _ELEMENTS[api_key]
+    identity = arrays.answered_once
+    outer = outer_field(arrays, request)
     if identity is None or not outer:
         return request
     found: dict[Any, Any] = {}
+    entries: dict[Any, dict[Any, None]] = {}
     for element in getattr(request, outer):
-        found.setdefault(identity(element), element)
+        subject = identity(element)
+        found.setdefault(subject, element)
+        if arrays.inner:
+            entries.setdefault(subject, {}).update(dict.fromkeys(getattr(element, arrays.inner)))
         if count.add():
             await count.next_slice()
-    return request if len(found) == len(getattr(request, outer)) else request.replaced(**{outer: list(found.values())})
+    if arrays.inner:
+        found = {subject: each.replaced(**{arrays.inner: list(entries[subject])}) for subject, each in found.items()}
+    return request.replaced(**{outer: list(found.values())})
 
 
 async def repeated_together(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:

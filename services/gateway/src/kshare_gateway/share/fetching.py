@@ -55,7 +55,7 @@ RECORD_LIMIT = 1
 UNAVAILABLE_PAUSE_MS = 200
 """An unavailable leader is reported after this time (or the request's wait), to keep clients from a tight retry loop.
 
-So is an error of one partition, where other leaders have no records either.
+Of several leaders, it is also how long those without errors are asked to wait where another one has an error.
 """
 LAST_WORDS_MS = 500
 """How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
@@ -343,7 +343,7 @@ class ShareFetcher:
             answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
             if is_first and calls.waiting and not any(answer.has_records for answer in answers):
                 answers.extend(await self._last_words(session, calls, terms))
-        elif may_wait and not is_first:
+        elif may_wait and not is_first and not any(answer.unavailable for answer in answers):
             others = {address: keys for address, keys in fetch.items() if address not in failed}
             answers.extend(await self._records_beside_errors(session, calls, others, terms, deadline))
         return answers

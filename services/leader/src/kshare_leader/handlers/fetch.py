@@ -200,7 +200,8 @@ class FetchHandler:
                 aborted = _with_markers(log.aborted_transactions(partition.fetch_offset, end_offset), batches)
         else:
             batches = log.read(partition.fetch_offset, max_bytes, at_least_one=at_least_one)
-        if at_least_one and batches and 0 < request.longest_batch_bytes < batches[0].length:
+        is_left_out = at_least_one and bool(batches) and 0 < request.longest_batch_bytes < batches[0].length
+        if is_left_out:
             reading.response.least_bytes = max(reading.response.least_bytes, batches[0].length)
             batches, aborted = [], []
         data = [batch.data for batch in batches]
@@ -224,6 +225,7 @@ class FetchHandler:
             ],
             records_length=records_length,
             current_leader=leader_in_answer(self._logs, log.topic_partition, ErrorCode.NONE),
+            is_left_out=is_left_out,
         )
 
     def _error(

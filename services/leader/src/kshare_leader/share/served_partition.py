@@ -423,8 +423,9 @@ class ServedPartition:
             delivered_fetch_number=delivered_fetch_number,
         )
         self.counts.note_acknowledged(batches, is_stored=write_id != NO_WRITE)
+        stored = self._writing.wait_for(write_id)  # first, since a change that is waited for is not put off
         self._after_change()
-        return self._writing.wait_for(write_id)
+        return stored
 
     def end_acquisitions(
         self, first_offset: int, last_offset: int, acknowledge_type: AcknowledgeType
@@ -440,8 +441,9 @@ class ServedPartition:
         self.counts.note_acknowledged(
             [AcknowledgementBatch(first, last, types) for first, last in ended.spans], is_stored=True
         )
+        stored = self._writing.wait_for(ended.write_id)
         self._after_change()
-        return sum(last - first + 1 for first, last in ended.spans), self._writing.wait_for(ended.write_id)
+        return sum(last - first + 1 for first, last in ended.spans), stored
 
     def release(self, is_released: Callable[[Owner], bool]) -> Stored | None:
         """Ends the sessions of some owners: their waits and their locks. None if none of them had a lock."""
@@ -452,8 +454,8 @@ class ServedPartition:
             self._is_left = True
             return None
         write_id = self.machine.release(is_released, self._limits)
-        self._after_change()
         stored = self._writing.wait_for(write_id)
+        self._after_change()
         self.unload_if_unused()
         return stored
 

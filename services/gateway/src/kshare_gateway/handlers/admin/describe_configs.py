@@ -68,9 +68,9 @@ COORDINATOR_ADDRESS = "kshare.coordinator.address"
 DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
 """The only config of topics that kshare keeps in front of an existing cluster, which does not know it."""
 RESOURCES_OF_MANY = 16
-"""Descriptions of more resources take turns: their results are large, and stay in memory until they are encoded."""
+"""Descriptions of more resources take turns, so that few of their results, which are large, are in memory at once."""
 CONFIGS_LIMIT = 1_000_000
-"""Configs of a response; a topic or a group has 34 of them, so this is enough for 29,000 topics."""
+"""Configs of a response, also of one in parts; a topic has 34 of them, so this is enough for 29,000 topics."""
 ELEMENTS_OF_A_CONFIG = 5
 """Elements of a slice that one config counts for, with its synonyms and documentation. A broker has 342 of them."""
 NO_EFFECT = "Accepted for compatibility with Kafka, without effect."
@@ -96,17 +96,17 @@ async def _described(context: RequestContext, request: DescribeConfigsRequest) -
     count = context.count_elements()
     results: list[DescribeConfigsResult] = []
     has_failed = False
-    configs = 0
+    described = context.described
     for resource in request.resources:
         try:
-            if configs >= CONFIGS_LIMIT:
+            if described.configs >= CONFIGS_LIMIT:
                 text = (
                     f"A response has at most {CONFIGS_LIMIT} configs; ask for fewer resources, or for configs by name"
                 )
                 results.append(_refusal(resource, KafkaError(ErrorCode.INVALID_REQUEST, text)))
                 continue
             results.append(await _result(context, resource, request, count))
-            configs += len(results[-1].configs)
+            described.configs += len(results[-1].configs)
         except (ConnectionMustClose, WorkAbandoned):
             raise
         except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -39,7 +40,7 @@ async def handle(context: RequestContext, request: DescribeProducersRequest) -> 
     results: dict[tuple[str, int], PartitionResponse] = {}
     by_leader: dict[str, list[_Wanted]] = {}
     names: dict[bytes, str] = {}
-    for name, partition in dict.fromkeys(_partitions(request)):
+    for name, partition in _partitions(request):
         topic = topic_named(gateway, name)
         if topic is not None and topic.internal and 0 <= partition < len(topic.partitions):
             results[(name, partition)] = PartitionResponse(partition_index=partition, active_producers=[])
@@ -123,12 +124,16 @@ def _body(
     request: DescribeProducersRequest, results: dict[tuple[str, int], PartitionResponse]
 ) -> DescribeProducersResponse:
     missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The leader's response left this partition out")
-    by_topic: dict[str, list[PartitionResponse]] = {topic.name: [] for topic in request.topics}
-    for name, partition in dict.fromkeys(
-        _partitions(request)
-    ):  # once each: a partition may have thousands of producers
-        by_topic[name].append(results.get((name, partition)) or _refusal(partition, missing))
-    topics = [TopicResponse(name=name, partitions=partitions) for name, partitions in by_topic.items()]
+    topics = [
+        TopicResponse(
+            name=topic.name,
+            partitions=[
+                results.get((topic.name, partition)) or _refusal(partition, missing)
+                for partition in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics
+    ]
     return DescribeProducersResponse(topics=topics)
 
 
@@ -140,5 +145,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("topics",), "topics", "partition_indexes", "partitions"),
+    elements=ElementArrays(("topics",), "topics", "partition_indexes", "partitions", answered_once=attrgetter("name")),
 )

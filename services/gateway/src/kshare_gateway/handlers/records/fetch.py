@@ -19,12 +19,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from operator import itemgetter
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
 from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.catalog.internal_topics import RecordSource, record_source, topic_named
-from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES
+from kshare_gateway.connections.request_memory import LEAST_ANSWER_BYTES, LeftOut
 from kshare_gateway.gateway import bounded_wait_ms
 from kshare_gateway.records.reassignment import ReassignmentWait
 from kshare_gateway.records.waiting_fetches import FetchPlace
@@ -168,6 +169,8 @@ class _Room:
         self.max_bytes = self.longest_batch_bytes = 0
         self.least_bytes = 0
         """The longest batch that was left out for lack of room."""
+        self.left_out: set[TopicPartition] = set()
+        """The partitions of such batches."""
 
     async def reserve(self, leaders: int, least_bytes: int = LEAST_ANSWER_BYTES) -> None:
         """Reserves room; several leaders get equal parts."""
@@ -178,6 +181,7 @@ class _Room:
         self.max_bytes = max(1, min(self._asked_bytes, size) // leaders)
         self.longest_batch_bytes = size // leaders
         self.least_bytes = 0
+        self.left_out.clear()
 
 
 async def _fetch(
@@ -189,14 +193,42 @@ async def _fetch(
 ) -> _Bodies:
     wait_ms = bounded_wait_ms(request.max_wait_ms) if may_wait else 0
     room = _Room(context, request)
-    await room.reserve(len(by_source), max(LEAST_ANSWER_BYTES, context.account.least_bytes if context.account else 0))
-    found = await _fetch_once(context, by_source, request, room, wait_ms)
+    found = await _fetch_left_out(context, by_source, request, room)
+    if not _is_enough(found, 1):
+        await room.reserve(len(by_source))
+        found = await _fetch_once(context, by_source, request, room, wait_ms)
     while room.least_bytes and not _is_enough(found, 1):
         await room.reserve(len(by_source), room.least_bytes * len(by_source))
         found = await _fetch_once(context, by_source, request, room, 0)
-    if context.account is not None:  # others had records or errors: the next Fetch has the room for this batch, too
-        context.account.left_out(room.least_bytes * len(by_source))
+    if context.account is not None:
+        is_any = bool(room.left_out)
+        needed = LeftOut(frozenset(room.left_out), room.least_bytes * len(by_source)) if is_any else None
+        context.account.left_out = needed
     return found
+
+
+async def _fetch_left_out(
+    context: RequestContext, by_source: Mapping[RecordSource, Sequence[_Wanted]], request: FetchRequest, room: _Room
+) -> _Bodies:
+    """Fetches with room for the batches that the connection's last Fetch left out, if this one asks for them.
+
+    Their partitions come first: a client may name another one first each time, and each of those may have records.
+    """
+    before = context.account.left_out if context.account is not None else None
+    if before is None:
+        return {}
+    is_other = {
+        source: [TopicPartition(entry.topic_id, entry.partition) not in before.partitions for entry in wanted]
+        for source, wanted in by_source.items()
+    }
+    if all(map(all, is_other.values())):
+        return {}
+    first_those = {
+        source: [entry for _, entry in sorted(zip(is_other[source], wanted, strict=True), key=itemgetter(0))]
+        for source, wanted in by_source.items()
+    }
+    await room.reserve(len(by_source), before.least_bytes)
+    return await _fetch_once(context, first_those, request, room, 0)
 
 
 async def _fetch_once(
@@ -276,6 +308,8 @@ async def _fetch_at(
         stop = position + entry.records_length
         records: list[Buffer] = [payload[position:stop]] if entry.records_length else []
         position = stop
+        if entry.is_left_out:
+            room.left_out.add(TopicPartition(entry.topic_id, entry.partition))
         bodies[TopicPartition(entry.topic_id, entry.partition)] = PartitionData(
             partition_index=entry.partition,
             error_code=entry.error_code,

@@ -24,7 +24,7 @@ LONGEST_MESSAGE = 4096
 
 
 LONGEST_USER_NAME = 1024
-"""In letters: of as many, the first message is within its limit."""
+"""In bytes: with as many, each as `=2C` where it is a comma, the first message is within its limit."""
 
 
 class ScramType(IntEnum):
@@ -50,11 +50,11 @@ def check_user_name(name: str) -> None:
     from scramp.utils import saslprep
 
     try:
-        prepared = saslprep(name) if len(name) <= LONGEST_USER_NAME else ""
+        prepared = saslprep(name) if len(name.encode()) <= LONGEST_USER_NAME else ""
     except ScramException:
         prepared = ""
     if prepared != name:
-        limit = f"of at most {LONGEST_USER_NAME} letters"
+        limit = f"of at most {LONGEST_USER_NAME} bytes"
         text = f"The user name {name[:300]!r} must be one that SASLprep (RFC 4013) leaves as it is, {limit}"
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
 

@@ -230,8 +230,8 @@ class FetchRequest(_message.Message):
     isolation_level: _builtins.int
     """0 read_uncommitted, 1 read_committed."""
     longest_batch_bytes: _builtins.int
-    """The first batch, too, may not be longer; where it is, there are no records and least_bytes says how long it is.
-    0: the first batch may have any length.
+    """The first batch, too, may not be longer; where it is, its partition has no records, and least_bytes says how long it
+    is. 0: the first batch may have any length.
     """
     waiter: _builtins.str
     """The client connection that the call is for. It ends the wait of an earlier call with the same name, of which no one
@@ -298,6 +298,7 @@ class FetchResponse(_message.Message):
         ABORTED_TRANSACTIONS_FIELD_NUMBER: _builtins.int
         RECORDS_LENGTH_FIELD_NUMBER: _builtins.int
         CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+        IS_LEFT_OUT_FIELD_NUMBER: _builtins.int
         topic_id: _builtins.bytes
         partition: _builtins.int
         error_code: _builtins.int
@@ -305,6 +306,8 @@ class FetchResponse(_message.Message):
         last_stable_offset: _builtins.int
         log_start_offset: _builtins.int
         records_length: _builtins.int
+        is_left_out: _builtins.bool
+        """Its first batch is longer than longest_batch_bytes."""
         @_builtins.property
         def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchResponse.AbortedTransaction]: ...
         @_builtins.property
@@ -321,10 +324,11 @@ class FetchResponse(_message.Message):
             aborted_transactions: _abc.Iterable[Global___FetchResponse.AbortedTransaction] | None = ...,
             records_length: _builtins.int = ...,
             current_leader: _common_pb2.LeaderIdAndEpoch | None = ...,
+            is_left_out: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted_transactions", b"aborted_transactions", "current_leader", b"current_leader", "error_code", b"error_code", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "records_length", b"records_length", "topic_id", b"topic_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted_transactions", b"aborted_transactions", "current_leader", b"current_leader", "error_code", b"error_code", "high_watermark", b"high_watermark", "is_left_out", b"is_left_out", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "records_length", b"records_length", "topic_id", b"topic_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,7 +336,7 @@ class FetchResponse(_message.Message):
     LEAST_BYTES_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     least_bytes: _builtins.int
-    """Where longest_batch_bytes let no batch pass: the length of the longest that was left out."""
+    """The length of the longest batch that was left out because of longest_batch_bytes."""
     payload: _builtins.bytes
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchResponse.Partition]: ...
