@@ -95,6 +95,10 @@ class Flaws:
     """Requests that take effect, and whose connection is then lost."""
     is_away: bool = False
     """Whether no connection can be made."""
+    throttled_fetches: int = 0
+    """So many of the next Fetches are answered without their partitions, as to a client above its quota."""
+    slow_storage: bool = False
+    """A Fetch has no records although there are some, as where remote storage does not bring them in time."""
 
 
 @dataclass(slots=True)
@@ -263,6 +267,9 @@ class MemoryUpstream:
         return ErrorCode.NONE, offset
 
     def _fetch(self, request: FetchRequest, error: int | None) -> FetchResponse:
+        if self.flaws.throttled_fetches:
+            self.flaws.throttled_fetches -= 1
+            return FetchResponse(throttle_time_ms=100)
         topics = [
             FetchableTopicResponse(
                 topic=topic.topic,
@@ -297,7 +304,11 @@ class MemoryUpstream:
         if isolation_level:
             stable = log.end if log.open_from is None else log.open_from
             found = [data for data in found if read_header(data).base_offset < stable]
-        data = b"" if code else b"".join(found)[: max(wanted.partition_max_bytes, len(found[0]) if found else 0)]
+        data = (
+            b""
+            if code or self.flaws.slow_storage
+            else b"".join(found)[: max(wanted.partition_max_bytes, len(found[0]) if found else 0)]
+        )
         return PartitionData(
             partition_index=at.partition,
             error_code=code,

@@ -257,3 +257,28 @@ def test_after_a_failed_sync_all_that_wait_for_one_fail_in_order(tmp_path: Path)
         begun.close()
 
     run(test)
+
+
+@pytest.mark.parametrize("is_range", [False, True])
+def test_a_synced_write_does_not_follow_one_that_is_not(
+    store: RocksStore, held: list[HeldSync], monkeypatch: pytest.MonkeyPatch, is_range: bool
+) -> None:
+    """At a power cut the disk may have the later one only, and a hole before a whole write is damage."""
+
+    async def test() -> None:
+        synced_up_to: list[list[int]] = []
+        monkeypatch.setattr("os.fdatasync", lambda descriptor: synced_up_to.append(numbers(store)))
+        written = Written()
+        store.begin_write(record(1), written.of(1))
+        if is_range:
+            store.delete_range("log", b"0009", b"0010")
+        else:
+            store.write(record(2))
+        assert synced_up_to == [[0, 1]] and written.results == []
+        await asyncio.sleep(0)
+        assert written.results == [(1, True)]
+        monkeypatch.undo()
+        held[0].end()
+        store.close()
+
+    run(test)

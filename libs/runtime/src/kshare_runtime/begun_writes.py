@@ -78,6 +78,17 @@ class BegunWrites:
         elif not self._is_syncing:
             self._begin_sync()
 
+    def settle(self) -> None:
+        """Makes all begun writes durable now; their owners hear of it by the event loop.
+
+        A synced write must not follow one that is not: at a power cut the disk may have the later one only, and a hole with
+        a whole write behind it is damage, not a torn end.
+        """
+        if len(self._begun) > self._durable_count:
+            self._make_durable(by_database=False)
+            if self._delivery is None:
+                self._delivery = asyncio.get_running_loop().call_soon(self._deliver)
+
     def finish(self) -> None:
         """Makes all begun writes durable now, and tells their owners before it returns."""
         if len(self._begun) > self._durable_count:

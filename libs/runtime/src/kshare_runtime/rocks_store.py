@@ -192,6 +192,7 @@ class RocksStore:
 
     def write(self, writes: Sequence[Write]) -> None:
         batch = self._batch_of(writes)
+        self._begun.settle()
         try:
             self._write(batch)
         except StorageFailure:
@@ -240,6 +241,7 @@ class RocksStore:
         batch = WriteBatch(raw_mode=True)
         try:
             batch.delete_range(start, end, handle)
+            self._begun.settle()
             self._write(batch)
         except StorageFailure:
             raise

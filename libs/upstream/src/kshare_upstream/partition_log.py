@@ -159,6 +159,10 @@ class PartitionLog:
                 node_id, request, FETCH, wait_ms=wait_ms, purpose=self._read_purpose
             )
             self._check(answer.error_code, "Fetch")
+            if not answer.responses:
+                # How a broker answers a client above its quota: without an error, and without the partition.
+                text = f"Fetch of partition {self.at}: the cluster throttles kshare by a quota of its user or client id"
+                raise _Again(f"{text} ({answer.throttle_time_ms} ms)", leader_changed=False)
             (partition,) = answer.responses[0].partitions
             self._check(partition.error_code, "Fetch")
             parts = partition.records or ()

@@ -27,6 +27,8 @@ MAX_MESSAGE_BYTES_CONFIG, MAX_MESSAGE_BYTES = "max.message.bytes", 1_048_588
 """Kafka's default, for brokers that have another one."""
 MAX_BATCH_BYTES = 1_000_000
 """The largest batch that kshare writes to a log of its own."""
+SEGMENT_BYTES = "104857600"
+"""As of Kafka's `__share_group_state`: what kshare deletes frees its disk only with a whole segment."""
 UNSHORTENED: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Configs of a log that the cluster itself removes nothing from."""
 
@@ -74,6 +76,7 @@ def durable_configs(replicas: int) -> dict[str, str]:
         "min.insync.replicas": str(max(1, replicas - 1)),
         "unclean.leader.election.enable": "false",
         "compression.type": "producer",
+        "segment.bytes": SEGMENT_BYTES,
         MAX_MESSAGE_BYTES_CONFIG: str(MAX_MESSAGE_BYTES),
     }
 

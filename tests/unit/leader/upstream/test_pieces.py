@@ -62,3 +62,14 @@ def test_damaged_records_are_an_error() -> None:
     damaged[16] = 99  # the magic byte
     with pytest.raises(KafkaError, match="magic 99"):
         piece_of(0, bytes(damaged))
+
+
+def test_batches_before_one_that_cannot_be_read_are_delivered() -> None:
+    """One of message format v1, for example; the fetch that begins with it fails."""
+    old = bytearray(LOG.batches[-1].data)
+    old[16] = 1
+    whole = b"".join(each.data for each in LOG.batches[:-1])
+    found = piece_of(0, whole + old)
+    assert found is not None and found.end_offset == LOG.batches[-2].last_offset + 1
+    with pytest.raises(KafkaError, match="magic version 2, not 1"):
+        piece_of(found.end_offset, bytes(old))

@@ -20,6 +20,7 @@ from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, 
 FETCHES_LIMIT = 16
 FETCH_BYTES = 1 << 20
 END_OF_LOG = 1 << 62
+SLOW_READ_WAIT_MS = 500
 
 
 class FetchedCopies:
@@ -62,8 +63,9 @@ class FetchedCopies:
         if records.data:
             return records
         end_offset = await log.offset_at(LATEST_TIMESTAMP)
-        records = await log.read(offset, max_bytes=FETCH_BYTES)
-        if not records.data and records.high_watermark < end_offset:  # of yet another leader
+        records = await log.read(offset, max_bytes=FETCH_BYTES, wait_ms=SLOW_READ_WAIT_MS)
+        # Of yet another leader; or the records are in remote storage, which did not bring them in time (KIP-405).
+        if not records.data and (records.high_watermark < end_offset or offset < records.high_watermark):
             raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE, "Fetch")
         return records
 

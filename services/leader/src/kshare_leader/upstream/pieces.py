@@ -75,7 +75,12 @@ def _whole_headers(view: memoryview) -> Iterable[BatchHeader]:
         length = int.from_bytes(view[position + _LENGTH_AT : position + _LENGTH_END], signed=True)
         if length >= 0 and position + _LENGTH_END + length > len(view):
             return
-        header = read_header(view, position)
+        try:
+            header = read_header(view, position)
+        except KafkaError:
+            if position == 0:
+                raise
+            return  # the batches before it are whole; the next fetch begins with it, and fails
         yield header
         position += header.size
 
