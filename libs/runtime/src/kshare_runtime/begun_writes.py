@@ -81,8 +81,8 @@ class BegunWrites:
     def settle(self) -> None:
         """Makes all begun writes durable now; their owners hear of it by the event loop.
 
-        A synced write must not follow one that is not: at a power cut the disk may have the later one only, and a hole with
-        a whole write behind it is damage, not a torn end.
+        A synced write must not follow one that is not. At a power cut the disk may have the later one only, and a hole
+        with a whole write behind it is damage, not a torn end.
         """
         if len(self._begun) > self._durable_count:
             self._make_durable(by_database=False)
