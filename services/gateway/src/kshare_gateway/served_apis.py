@@ -49,8 +49,8 @@ class ElementArrays:
     inner_results: str = ""
     identity: Callable[[Any], Any] | None = None
     """The identity of an outer element, for APIs where a request may name it only once."""
-    answered_once: Callable[[Any], Any] | None = None
-    """The identity of an outer element that has one result, however often a request names it: results are long."""
+    described: Callable[[Any], Any] | None = None
+    """The identity of an outer element whose result may be long: a request cannot have it any number of times."""
     is_split: bool = True
     """False: the request is answered as a whole. Only a rejection, which names every element, is made in parts."""
 

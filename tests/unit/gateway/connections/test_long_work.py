@@ -12,6 +12,7 @@ import pytest
 from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, DynamicConfigs
 from kshare_core.errors import ErrorCode
 from kshare_core.work_slices import SLICE_ELEMENTS, WorkSlices
+from kshare_gateway.connections.request_parts import REPETITIONS
 from kshare_gateway.connections.turns import REQUESTS_PER_TURN
 from kshare_gateway.handlers.admin import describe_configs
 from kshare_gateway.handlers.admin.describe_configs import ELEMENTS_OF_A_CONFIG
@@ -150,15 +151,15 @@ def test_all_configs_of_brokers_are_described_in_slices() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("times", [40, 4_000])
-def test_a_resource_that_is_named_again_is_described_once(times: int) -> None:
+@pytest.mark.parametrize("times", [2, 40, 4_000])
+def test_a_resource_that_is_named_again_is_described_a_few_times(times: int) -> None:
     """A broker's description is four thousand times as long as its name in a request."""
 
     async def scenario(harness: GatewayHarness) -> None:
         broker = {"resource_type": 4, "resource_name": "7", "configuration_keys": None}
         other = {**broker, "configuration_keys": ["log.dirs"]}
         answer = await harness.client().ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[broker, other] * times)
-        assert [len(result.configs) > 1 for result in answer.results] == [True, False]
+        assert [len(result.configs) > 1 for result in answer.results] == [True, False] * min(times, REPETITIONS)
 
     run(scenario)
 

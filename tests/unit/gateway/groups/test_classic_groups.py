@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode as E
+from kshare_gateway.connections.request_parts import REPETITIONS
 from kshare_gateway.handlers.groups.join_group import call_timeout_ms
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_wire.generated.api_keys import ApiKey
@@ -174,7 +175,7 @@ def test_leave_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("times", [3, 2_000])
-def test_a_group_that_is_named_again_is_described_once(times: int) -> None:
+def test_a_group_that_is_named_again_is_described_a_few_times(times: int) -> None:
     """Its members may have megabytes, and a name takes three bytes."""
 
     async def scenario(harness: GatewayHarness) -> None:
@@ -189,7 +190,7 @@ def test_a_group_that_is_named_again_is_described_once(times: int) -> None:
 
         harness.catalog.answers["DescribeGroups"] = describe
         answer = await harness.client().ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g", "h"] * times)
-        assert asked == ["g", "h"] == [group.group_id for group in answer.groups]
+        assert asked == ["g", "h"] * min(times, REPETITIONS) == [group.group_id for group in answer.groups]
 
     run(scenario)
 

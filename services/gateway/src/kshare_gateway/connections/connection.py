@@ -42,13 +42,13 @@ from kshare_gateway.connections.request_elements import too_many_elements
 from kshare_gateway.connections.request_memory import SMALL_HOLDING_BYTES, MemoryAccount
 from kshare_gateway.connections.request_order import must_wait
 from kshare_gateway.connections.request_parts import (
-    ANSWERED_ONCE,
+    DESCRIBING,
     JoinedResponse,
     is_refused_in_parts,
     is_splittable,
-    named_once,
     parts_of,
     repeated_together,
+    with_few_repetitions,
 )
 from kshare_gateway.connections.slot import GROUP_WAIT, LANES, Slot
 from kshare_gateway.connections.turns import CROWDED_LIMIT, ELEMENTS_OF_A_REQUEST
@@ -583,8 +583,8 @@ class ClientConnection(asyncio.Protocol):
         self, slot: Slot, header: RequestHeader, context: RequestContext, request: Request[Any]
     ) -> Response | None:
         """The response; a long request whose elements are independent is answered part by part."""
-        if header.api_key in ANSWERED_ONCE:
-            request = await named_once(header.api_key, request, context.count_elements())
+        if header.api_key in DESCRIBING:
+            request = await with_few_repetitions(header.api_key, request, context.count_elements())
         if slot.elements <= SLICE_ELEMENTS:
             response, _ = await self._answer_or_fail(header, context, request)
             return response

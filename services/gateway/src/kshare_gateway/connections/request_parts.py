@@ -10,6 +10,7 @@ Where Kafka rejects an element that is named twice, both are put in the same par
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -24,8 +25,10 @@ _ELEMENTS: dict[int, ElementArrays] = {
 }
 
 
-ANSWERED_ONCE = frozenset(api_key for api_key, arrays in _ELEMENTS.items() if arrays.answered_once is not None)
-"""APIs whose requests `named_once` shortens."""
+DESCRIBING = frozenset(api_key for api_key, arrays in _ELEMENTS.items() if arrays.described is not None)
+"""APIs whose requests `with_few_repetitions` shortens."""
+REPETITIONS = 10
+"""Kafka answers each repetition. An answer may be thousands of times as long as the name, so there are only so many."""
 
 
 class Part(NamedTuple):
@@ -50,28 +53,31 @@ def outer_field(arrays: ElementArrays, request: Request[Any]) -> str:
     return next((name for name in arrays.outer if getattr(request, name, None)), "")
 
 
-async def named_once(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
-    """The request without repetitions of elements that have one result (`ElementArrays.answered_once`).
+async def with_few_repetitions(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:
+    """The request without the repetitions above REPETITIONS of elements with long results (`ElementArrays.described`).
 
-    Elements with an array of their own are joined, and have each entry of it once.
+    Where elements have an array of their own, its entries count, and an element that has none left is left out.
     """
     arrays = _ELEMENTS[api_key]
-    identity = arrays.answered_once
+    identity = arrays.described
     outer = outer_field(arrays, request)
     if identity is None or not outer:
         return request
-    found: dict[Any, Any] = {}
-    entries: dict[Any, dict[Any, None]] = {}
+    times: Counter[Any] = Counter()
+    found: list[Any] = []
     for element in getattr(request, outer):
         subject = identity(element)
-        found.setdefault(subject, element)
-        if arrays.inner:
-            entries.setdefault(subject, {}).update(dict.fromkeys(getattr(element, arrays.inner)))
-        if count.add():
+        entries = getattr(element, arrays.inner) if arrays.inner else ()
+        kept = []
+        for entry in entries or (None,):
+            times[subject, entry] += 1
+            if times[subject, entry] <= REPETITIONS:
+                kept.append(entry)
+        if kept:
+            found.append(element.replaced(**{arrays.inner: kept}) if entries else element)
+        if count.add(1 + len(entries)):
             await count.next_slice()
-    if arrays.inner:
-        found = {subject: each.replaced(**{arrays.inner: list(entries[subject])}) for subject, each in found.items()}
-    return request.replaced(**{outer: list(found.values())})
+    return request.replaced(**{outer: found})
 
 
 async def repeated_together(api_key: int, request: Request[Any], count: ElementCount) -> Request[Any]:

@@ -370,5 +370,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("resources",), "results", answered_once=identity_of),
+    elements=ElementArrays(("resources",), "results", described=identity_of),
 )

@@ -85,5 +85,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("groups",), "groups", answered_once=str),
+    elements=ElementArrays(("groups",), "groups", described=str),
 )

@@ -53,5 +53,5 @@ serve(
     access=Access(each=each_group(Operation.DESCRIBE)),
     answer_now=answer_now,
     failed=failed,
-    elements=ElementArrays(("group_ids",), "groups", answered_once=str),
+    elements=ElementArrays(("group_ids",), "groups", described=str),
 )

@@ -145,5 +145,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("topics",), "topics", "partition_indexes", "partitions", answered_once=attrgetter("name")),
+    elements=ElementArrays(("topics",), "topics", "partition_indexes", "partitions", described=attrgetter("name")),
 )

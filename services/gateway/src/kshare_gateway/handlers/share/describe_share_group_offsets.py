@@ -152,5 +152,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("groups",), "groups", answered_once=_identity),
+    elements=ElementArrays(("groups",), "groups", described=_identity),
 )

@@ -99,5 +99,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("group_ids",), "groups", answered_once=str),
+    elements=ElementArrays(("group_ids",), "groups", described=str),
 )

@@ -64,5 +64,5 @@ serve(
     handle=handle,
     failed=failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("transactional_ids",), "transaction_states", answered_once=str),
+    elements=ElementArrays(("transactional_ids",), "transaction_states", described=str),
 )

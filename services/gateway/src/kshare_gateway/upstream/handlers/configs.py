@@ -162,7 +162,7 @@ DESCRIBE_CONFIGS = served_api(
     handle=describe_configs,
     failed=local_description.failed,
     size=ResponseSize.LONG,
-    elements=ElementArrays(("resources",), "results", answered_once=local_description.identity_of),
+    elements=ElementArrays(("resources",), "results", described=local_description.identity_of),
 )
 INCREMENTAL_ALTER_CONFIGS = served_api(
     IncrementalAlterConfigsRequest,
