@@ -105,6 +105,7 @@ def test_what_listeners_say(texts: dict[str, str], expected: list[tuple[str, str
             "lacks PLAINTEXT, which listeners has",
         ),
         ({"listeners": "SSL://a:1", "advertised.listeners": "SSL://0.0.0.0:1"}, "SSL at 0.0.0.0, a wildcard address"),
+        ({"listeners": "SSL://0.0.0.0:9093"}, "SSL at 0.0.0.0, a wildcard address; set advertised.listeners"),
         ({"listeners": "SSL://a:1", "advertised.listeners": "SSL://a:0"}, "port 0 for SSL"),
         ({"advertised.listeners": "SSL://a:1"}, "set without listeners"),
         ({"listener.name.ssl.ssl.client.auth": "none"}, "ssl.client.auth is set without listeners"),

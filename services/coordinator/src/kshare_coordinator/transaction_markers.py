@@ -244,9 +244,11 @@ class TransactionMarkers:
 
     def _finished(self, ending: _Ending, done: asyncio.Future[bool]) -> None:
         """Removes a completed ending, unless the next transaction of the id is already ending and has replaced it."""
-        if done.cancelled() or self._stopped or ending.is_forgotten:
+        if done.cancelled():
             return
-        failure = done.exception()
+        failure = done.exception()  # also of an ending that was forgotten meanwhile, or it counts as never looked at
+        if self._stopped or ending.is_forgotten:
+            return
         if failure is None:
             if self._endings.get(ending.transactional_id) is ending:
                 del self._endings[ending.transactional_id]

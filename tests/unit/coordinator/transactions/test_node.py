@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ from kshare_coordinator.machine import commands
 from kshare_coordinator.machine.transactions.metadata import TransactionMetadata
 from kshare_coordinator.transaction_markers import TransactionMarkers
 from kshare_core.errors import ErrorCode as E
+from kshare_core.errors import KafkaError
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.in_process_network import InProcessNetwork
@@ -79,6 +81,49 @@ def test_no_call_has_more_partitions_than_a_leader_takes() -> None:
         assert [len(partitions) for partitions in leader.partitions] == [1, 10_000, 6_000, 4_001]
         assert {await cluster.state_of(name) for name in names} == {"CompleteCommit"}
         await cluster.node.stop(0)
+
+    run_virtually(main)
+
+
+def test_a_completion_that_fails_after_its_ending_was_forgotten_is_looked_at() -> None:
+    """Another coordinator has the metadata then. An error that nobody looks at is logged as a bug."""
+
+    async def main() -> None:
+        driver = TransactionDriver()
+        driver.register(pb.ROLE_LEADER, 1, rpc_address="leader:1")
+        network = InProcessNetwork()
+        await network.serve("leader:1", [ScriptedLeader().service()])
+        completions: list[asyncio.Future[bool]] = []
+
+        def complete(command: commands.CompleteTransaction) -> asyncio.Future[bool]:
+            completions.append(asyncio.get_running_loop().create_future())
+            return completions[-1]
+
+        def next_epoch(command: commands.NextCoordinatorEpoch) -> asyncio.Future[int]:
+            taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            taken.set_result(driver.run(command))
+            return taken
+
+        async def tell(metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
+            raise AssertionError("there is one coordinator, which has all groups")
+
+        markers = TransactionMarkers(
+            network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch, tell=tell
+        )
+        driver.end(driver.begin())
+        markers.send("t")
+        await asyncio.sleep(0.01)
+        (completion,) = completions
+        markers.forget()
+        problems: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+        completion.set_exception(KafkaError(E.NOT_COORDINATOR, "another coordinator has the catalog"))
+        await asyncio.sleep(0.01)
+        completions.clear()
+        del completion
+        gc.collect()
+        assert problems == []
+        await markers.stop()
 
     run_virtually(main)
 

@@ -47,6 +47,9 @@ def process_configs(texts: Mapping[str, str]) -> tuple[Configs, list[str]]:
     warnings = [
         f"{name} is a Kafka config without effect in kshare" for name in texts if not configs.table[name].has_effect
     ]
+    of_cluster = next((name for name in texts if name.startswith("kshare.upstream.")), None)
+    if of_cluster is not None and "kafka" not in (configs.text("kshare.engine"), configs.text("kshare.metadata.store")):
+        warnings.append(f"{of_cluster} has no effect without kshare.engine=kafka or kshare.metadata.store=kafka")
     if configs.is_set("controller.listener.names"):
         names = texts["controller.listener.names"].strip()
         warnings.append(

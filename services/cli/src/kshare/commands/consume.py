@@ -21,13 +21,15 @@ from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsu
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
 from kshare.commands.groups.group_requests import (
+    SHARE,
     alter_group_configs,
     describe_configs,
+    group_type_of,
     read_share_offsets,
 )
 from kshare.commands.resource_configs import GROUP
 from kshare.commands.topics import kafka_failure
-from kshare.failure import CommandFailed
+from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import Refused
 
 POLL_S = 0.25
@@ -133,7 +135,12 @@ def prepare_group(
     visible in the records that are shown, hence the notes.
     """
     topic_of(reach(bootstrap, properties), topic)
-    places = [place for place in read_share_offsets(bootstrap, group, properties) if place.topic == topic]
+    found_places = read_share_offsets(bootstrap, group, properties)
+    if not found_places:
+        other = group_type_of(bootstrap, group, properties)
+        if other not in (None, SHARE):
+            raise CommandFailed(f"group {group} is of type {other}, not a share group", BAD_USE)
+    places = [place for place in found_places if place.topic == topic]
     has_place = any(place.start_offset >= 0 for place in places)
     if from_beginning and has_place:
         note(
@@ -143,7 +150,10 @@ def prepare_group(
     elif from_beginning:
         alter_group_configs(bootstrap, group, {AUTO_OFFSET_RESET: "earliest"}, properties)
     elif not has_place:
-        found = describe_configs(bootstrap, GROUP, group, [AUTO_OFFSET_RESET], properties)
+        try:
+            found = describe_configs(bootstrap, GROUP, group, [AUTO_OFFSET_RESET], properties)
+        except Refused:  # a user who may not describe them may consume
+            return
         if found.get(AUTO_OFFSET_RESET) == "latest":
             note(
                 f"group {group} is new in {topic} and receives only records produced from now on "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from kshare.client_properties import NO_PROPERTIES, Properties
-from kshare.commands.groups.group_requests import read_share_offsets
+from kshare.commands.groups.group_requests import SHARE, group_type_of, read_share_offsets
 from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
 from kshare.commands.topics import kafka_failure
 from kshare.failure import BAD_USE, CommandFailed
@@ -53,6 +53,8 @@ def _begins(
     wanted: dict[NamedPartition, int] = {}
     if group is not None:
         found = read_share_offsets(bootstrap, group, properties)
+        if not found and group_type_of(bootstrap, group, properties) != SHARE:
+            raise CommandFailed(f"there is no share group {group}; kshare groups list shows all groups", BAD_USE)
         wanted = {(each.topic, each.partition): each.start_offset for each in found}
     elif offset is not None:
         wanted = dict.fromkeys(partitions, offset)
@@ -107,6 +109,8 @@ def _is_wanted(message: Message, unread: set[NamedPartition], ends: dict[NamedPa
     each = (str(message.topic()), int(message.partition() or 0))
     error = message.error()
     if error is not None:
+        if message.topic() is None and error.name() == "GROUP_AUTHORIZATION_FAILED":
+            return False  # librdkafka looks for the coordinator of the group that it is given, and reads without one
         if error.name() != "_PARTITION_EOF":
             raise kafka_failure(f"reading {each[0]}-{each[1]}", KafkaException(error))
         unread.discard(each)

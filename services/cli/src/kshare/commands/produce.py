@@ -26,19 +26,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[NewRecord], properties
     first record that failed. An interrupt discards records that are not sent yet.
     """
     count = len(topic_of(reach(bootstrap, properties), topic).partitions)
-    settings = {
-        **properties,
-        "bootstrap.servers": bootstrap,
-        "client.id": "kshare-cli",
-        "enable.idempotence": True,
-        "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
-        "linger.ms": 5,
-        "log_level": 0,
-    }
-    try:
-        producer = Producer(settings)
-    except KafkaException as error:
-        raise kafka_failure(f"producing to {topic}", error) from None
+    producer = _producer(bootstrap, topic, properties)
     stored = 0
     failures: list[KafkaError] = []
 
@@ -60,12 +48,30 @@ def produce(bootstrap: str, topic: str, records: Iterable[NewRecord], properties
     except CommandFailed as problem:  # an input that is no record: those before it are stored all the same
         _flush(producer)
         raise CommandFailed(f"{problem} ({stored} records are stored)", problem.exit_code) from None
+    except KafkaException as error:  # of the producer itself, such as a missing right to write at all
+        raise kafka_failure(f"producing to {topic} (after {stored} stored records)", error) from None
     except KeyboardInterrupt:
         producer.purge()
         raise
     if failures:
         raise kafka_failure(f"producing to {topic} (after {stored} stored records)", KafkaException(failures[0]))
     return stored
+
+
+def _producer(bootstrap: str, topic: str, properties: Properties) -> Producer:
+    settings = {
+        **properties,
+        "bootstrap.servers": bootstrap,
+        "client.id": "kshare-cli",
+        "enable.idempotence": True,
+        "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+        "linger.ms": 5,
+        "log_level": 0,
+    }
+    try:
+        return Producer(settings)
+    except KafkaException as error:
+        raise kafka_failure(f"producing to {topic}", error) from None
 
 
 def _flush(producer: Producer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -126,6 +127,7 @@ def consume(
     properties = read_properties(command_config)
     prepare_group(bootstrap, topic, group, from_beginning=from_beginning, note=_note, properties=properties)
     line_of = _lines(HEADING, _taken_line, as_json=wants_json(output, as_json))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the member leaves the group, as at Ctrl-C
     count = run_consume(
         bootstrap,
         topic,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 from kshare.endpoint import Endpoint
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import connect_to_any, refuse
+from kshare_core.configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS, ConfigTable, base_name
 from kshare_wire.generated.requests.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kshare_wire.generated.requests.incremental_alter_configs import (
     AlterableConfig,
@@ -18,6 +20,7 @@ from kshare_wire.generated.responses.describe_configs import DescribeConfigsReso
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Kinds of resources."""
 NAMES = {TOPIC: "topic", BROKER: "brokers", GROUP: "group"}
+TABLES: Mapping[int, ConfigTable] = {TOPIC: TOPIC_CONFIGS, BROKER: BROKER_CONFIGS, GROUP: GROUP_CONFIGS}
 SET, DELETE = 0, 1
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, DYNAMIC_GROUP_CONFIG = 1, 3, 8
 SOURCES = {TOPIC: DYNAMIC_TOPIC_CONFIG, BROKER: DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP: DYNAMIC_GROUP_CONFIG}
@@ -25,13 +28,18 @@ SOURCES = {TOPIC: DYNAMIC_TOPIC_CONFIG, BROKER: DYNAMIC_DEFAULT_BROKER_CONFIG, G
 RESOURCES_PER_REQUEST = 100
 
 
-def own_configs(cluster: Endpoint, kind: int, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """By name of a topic or group, the configs that were set on it (DescribeConfigs v4); CommandFailed."""
+def own_configs(
+    cluster: Endpoint, kind: int, names: Sequence[str], *, hidden: str | None = None
+) -> dict[str, dict[str, str]]:
+    """By name of a topic or group, the configs that were set on it (DescribeConfigs v4); CommandFailed.
+
+    A value that the cluster does not tell is `hidden`; None leaves the config out.
+    """
     return {
         name: {
-            entry.name: entry.value
+            entry.name: value
             for entry in entries
-            if entry.config_source == SOURCES[kind] and entry.value is not None
+            if entry.config_source == SOURCES[kind] and (value := hidden if entry.value is None else entry.value)
         }
         for name, entries in _described(cluster, kind, names).items()
     }
@@ -53,6 +61,17 @@ def parse_changes(configs: Sequence[str], unset: Sequence[str]) -> dict[str, str
     if not changes:
         raise CommandFailed("give at least one NAME=VALUE or --unset NAME", BAD_USE)
     return changes
+
+
+def check_unset(cluster: Endpoint, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
+    """CommandFailed for a config that is to be taken back and is neither known nor set."""
+    unset = [config for config, value in changes.items() if value is None and base_name(config) not in TABLES[kind]]
+    found = {entry.name for entry in _described(cluster, kind, [name])[name]} if unset else set()
+    for config in unset:
+        if config not in found:
+            near = difflib.get_close_matches(config, [*TABLES[kind], *found], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise CommandFailed(f"{_resource_text(kind, name)} has no config {config}{hint}", BAD_USE)
 
 
 def changes_text(changes: Mapping[str, str | None]) -> str:

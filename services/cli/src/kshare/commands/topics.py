@@ -68,7 +68,10 @@ def create_topic(
     properties: Properties = NO_PROPERTIES,
 ) -> None:
     """Creates a topic; without `partitions` the broker's num.partitions applies."""
-    topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
+    try:
+        topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
+    except ValueError as error:  # librdkafka's own limit
+        raise CommandFailed(f"creating topic {name} failed: {error}", BAD_USE) from None
     reach(bootstrap, properties)
     admin = admin_client(bootstrap, properties)  # it must outlive its futures
     try:

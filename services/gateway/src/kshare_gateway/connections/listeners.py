@@ -15,7 +15,7 @@ Narrower than Kafka: each listener is advertised, since gateways do not call eac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -96,6 +96,7 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
     advertised = {entry.name: entry for entry in written}
     if configs.is_set("advertised.listeners"):
         advertised = _advertised(configs, advertised, of_controllers)
+    _check_reachable(advertised.values())
     found = []
     for entry in written:
         if entry.name not in protocols:
@@ -146,11 +147,15 @@ def _entries(config: str, value: object) -> list[_Written]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidConfig(f"{config} has {','.join(twice)} more than once")
-    for entry in found:
-        if entry.host in EVERY_INTERFACE and config == "advertised.listeners":
-            text = f"advertised.listeners has {entry.name} at {entry.host}, a wildcard address"
-            raise InvalidConfig(f"{text}; clients need an address or name that they can reach")
     return found
+
+
+def _check_reachable(advertised: Iterable[_Written]) -> None:
+    """As in Kafka, what is advertised is no wildcard address, also where it is taken from `listeners`."""
+    for entry in advertised:
+        if entry.host in EVERY_INTERFACE:
+            text = f"clients would be told {entry.name} at {entry.host}, a wildcard address"
+            raise InvalidConfig(f"{text}; set advertised.listeners to an address or name that they can reach")
 
 
 def _entry(config: str, text: str) -> _Written:

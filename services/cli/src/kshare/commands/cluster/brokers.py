@@ -14,7 +14,14 @@ import typer
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import LOCAL, TABLE, AsJson, Bootstrap, CommandConfig, Output, wants_json
-from kshare.commands.resource_configs import BROKER, alter_configs, changes_text, own_configs, parse_changes
+from kshare.commands.resource_configs import (
+    BROKER,
+    alter_configs,
+    changes_text,
+    check_unset,
+    own_configs,
+    parse_changes,
+)
 from kshare.endpoint import Endpoint
 from kshare.output import Listing, Row, show, show_outcome, stdout_console
 from kshare_core.configs import BROKER_CONFIGS, base_name
@@ -35,7 +42,7 @@ def brokers_configs(
     command_config: CommandConfig = None,
 ) -> None:
     """Shows what was altered for all brokers; the rest is as in the file of --config."""
-    found = own_configs(_cluster(bootstrap, command_config), BROKER, [ALL_BROKERS])[ALL_BROKERS]
+    found = own_configs(_cluster(bootstrap, command_config), BROKER, [ALL_BROKERS], hidden="(not shown)")[ALL_BROKERS]
     rows: list[Row] = [{"config": name, "value": value} for name, value in sorted(found.items())]
     listing = Listing("configs", {"config": "config", "value": "value"}, rows)
     show(stdout_console(), listing, as_json=wants_json(output, as_json))
@@ -54,7 +61,9 @@ def brokers_set(
 ) -> None:
     """Alters configs of all brokers, such as log.retention.ms=86400000, without a restart."""
     changes = parse_changes(configs or (), unset or ())
-    alter_configs(_cluster(bootstrap, command_config), BROKER, ALL_BROKERS, changes)
+    cluster = _cluster(bootstrap, command_config)
+    check_unset(cluster, BROKER, ALL_BROKERS, changes)
+    alter_configs(cluster, BROKER, ALL_BROKERS, changes)
     outcome: Row = {"configs": dict(changes)}
     show_outcome(f"{changes_text(changes)} of all brokers", outcome, as_json=wants_json(output, as_json))
     for name in (

@@ -24,7 +24,8 @@ from rich.text import Text
 from kshare.addresses import Address, parse_addresses
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import Unreachable, reach
-from kshare.commands.groups.overview import SHARE, read_overviews
+from kshare.commands.groups.group_requests import SHARE
+from kshare.commands.groups.overview import read_overviews
 from kshare.commands.nodes import ROLE_NAMES
 from kshare.commands.partitions import describe_partitions
 from kshare.commands.resource_configs import GROUP, own_configs

@@ -29,8 +29,9 @@ from kshare.commands.groups.in_flight import show_in_flight
 from kshare.commands.groups.listing import show_group, show_groups
 from kshare.commands.groups.reset import Target, reset_offsets
 from kshare.commands.offsets import EARLIEST, LATEST
-from kshare.commands.resource_configs import changes_text, parse_changes
+from kshare.commands.resource_configs import GROUP, changes_text, check_unset, parse_changes
 from kshare.commands.state.coordinator_address import coordinator_address
+from kshare.endpoint import Endpoint
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show, show_outcome, stdout_console
 from kshare.watch import every, show_watched
@@ -164,6 +165,7 @@ def groups_set(
     changes = parse_changes(configs or (), unset or ())
     properties = read_properties(command_config)
     reach(bootstrap, properties)
+    check_unset(Endpoint(bootstrap, properties), GROUP, group, changes)
     alter_group_configs(bootstrap, group, changes, properties)
     outcome: Row = {"group": group, "configs": dict(changes)}
     show_outcome(f"{changes_text(changes)} of group {group}", outcome, as_json=wants_json(output, as_json))

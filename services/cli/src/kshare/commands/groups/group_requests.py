@@ -33,6 +33,8 @@ from kshare_wire.generated.responses.share_group_describe import DescribedGroup
 from kshare_wire.messages import Request, Response
 
 GROUP_COORDINATOR = 0
+SHARE = "share"
+"""A group type."""
 DESCRIBE_TIMEOUT_S = 30
 COORDINATOR_TIMEOUT_S, RETRY_INTERVAL_S = 30, 0.2
 NOT_READY = (
@@ -65,6 +67,12 @@ def list_groups(bootstrap: str, properties: Properties = NO_PROPERTIES) -> list[
         refuse(response.error_code, "listing groups")
         found.update({group.group_id: group for group in response.groups})
     return sorted(found.values(), key=lambda group: group.group_id)
+
+
+def group_type_of(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> str | None:
+    """The group's type in lower case, such as `classic`; None if it does not exist or this user may not see it."""
+    types = {group.group_id: group.group_type.lower() for group in list_groups(bootstrap, properties)}
+    return types.get(group_id)
 
 
 def coordinator_of(bootstrap: str, group_id: str, properties: Properties = NO_PROPERTIES) -> Address:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kshare.addresses import Address
 from kshare.client_properties import NO_PROPERTIES, Properties
-from kshare.commands.groups.group_requests import DESCRIBE_TIMEOUT_S, GROUP_COORDINATOR, list_groups
+from kshare.commands.groups.group_requests import DESCRIBE_TIMEOUT_S, GROUP_COORDINATOR, SHARE, list_groups
 from kshare.kafka_connection import KafkaConnection, connect_to_any
 from kshare_wire.generated.requests.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -22,7 +22,6 @@ from kshare_wire.generated.requests.share_group_describe import ShareGroupDescri
 from kshare_wire.generated.responses.describe_share_group_offsets import DescribeShareGroupOffsetsResponseGroup
 from kshare_wire.generated.responses.share_group_describe import DescribedGroup
 
-SHARE = "share"
 GROUPS_PER_REQUEST = 100
 
 
