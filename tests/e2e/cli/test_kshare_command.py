@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from support.clients.raw_kafka import batch_with_header, produce_raw
 from support.clusters.kshare_cluster import KshareCluster
@@ -204,6 +205,39 @@ def test_a_typo_is_told_and_makes_no_topic(cluster: KshareCluster, command: list
         "kshare: topic invioces does not exist; did you mean invoices?\n",
     )
     assert "invioces" not in succeed("topics", "list", *where)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["peek", "invoices", "--group", "biling"], "there is no share group biling"),
+        (["groups", "set", "g", "--unset", "share.auto.offset.rest"], "did you mean share.auto.offset.reset?"),
+        (["brokers", "set", "--unset", "log.retention.hour"], "did you mean log.retention.hours?"),
+        (["topics", "create", "wide", "--partitions", "99999999"], "creating topic wide failed"),
+        (["consume", "invoices", "--group", "old"], "group old is of type classic, not a share group"),
+    ],
+    ids=["group", "group-config", "broker-config", "partitions", "type"],
+)
+def test_other_mistakes_are_told_in_one_line(cluster: KshareCluster, command: list[str], told: str) -> None:
+    where = ("--bootstrap", cluster.bootstrap)
+    kshare("topics", "create", "invoices", *where)
+    classic = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "old", "group.protocol": "classic"})
+    classic.commit(offsets=[TopicPartition("invoices", 0, 0)], asynchronous=False)
+    classic.close()
+    refused = kshare(*command, *where)
+    assert refused.returncode == 2 and told in refused.stderr, refused.stdout + refused.stderr
+    assert refused.stderr.startswith("kshare: ") and refused.stderr.count("\n") == 1
+
+
+def test_a_consumer_that_is_terminated_leaves_its_group(cluster: KshareCluster) -> None:
+    """`timeout 10 kshare consume …` and `docker stop` send SIGTERM."""
+    where = ("--bootstrap", cluster.bootstrap)
+    kshare("topics", "create", "jobs", *where)
+    with subprocess.Popen([KSHARE, "consume", "jobs", "--group", "ended", *where], stdout=subprocess.PIPE) as consumer:
+        _wait_for_member(cluster, "ended", "jobs")
+        consumer.send_signal(signal.SIGTERM)
+        assert consumer.wait(timeout=LIMIT_S) == 0
+    succeed("groups", "reset", "ended", "--topic", "jobs", "--to-earliest", *where)
 
 
 def test_roles_are_found_through_the_gateway_and_lists_are_whole_in_a_pipe(cluster: KshareCluster) -> None:

@@ -68,16 +68,15 @@ def create_topic(
     properties: Properties = NO_PROPERTIES,
 ) -> None:
     """Creates a topic; without `partitions` the broker's num.partitions applies."""
-    try:
-        topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
-    except ValueError as error:  # librdkafka's own limit
-        raise CommandFailed(f"creating topic {name} failed: {error}", BAD_USE) from None
+    topic = NewTopic(name, num_partitions=-1 if partitions is None else partitions, config=parse_configs(configs))
     reach(bootstrap, properties)
     admin = admin_client(bootstrap, properties)  # it must outlive its futures
     try:
         _one_result(admin.create_topics([topic], **TIMEOUTS))
     except KafkaException as error:
         raise kafka_failure(f"creating topic {name}", error) from None
+    except ValueError as error:  # librdkafka's own limit of partitions
+        raise CommandFailed(f"creating topic {name} failed: {error}", BAD_USE) from None
 
 
 def delete_topic(bootstrap: str, name: str, properties: Properties = NO_PROPERTIES) -> None:
