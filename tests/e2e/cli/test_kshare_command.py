@@ -401,3 +401,12 @@ def _listed(where: tuple[str, ...], group: str) -> dict[str, object]:
     groups: list[dict[str, object]] = json.loads(succeed("groups", "list", "--json", *where))["groups"]
     (found,) = [each for each in groups if each["group"] == group]
     return found
+
+
+def test_a_config_that_is_set_to_nothing_is_shown(cluster: KshareCluster) -> None:
+    """An empty prefix allows dead-letter topics of any name."""
+    where = ("--bootstrap", cluster.bootstrap)
+    name = "errors.deadletterqueue.topic.name.prefix"
+    succeed("brokers", "set", f"{name}=", *where)
+    assert {"config": name, "value": ""} in json.loads(succeed("brokers", "configs", "--json", *where))["configs"]
+    succeed("brokers", "set", "--unset", name, *where)

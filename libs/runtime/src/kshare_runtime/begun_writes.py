@@ -35,6 +35,9 @@ class _Begun(NamedTuple):
 class BegunWrites:
     """The begun writes of one store's directory.
 
+    Each owner begins its next write when the one before has ended: what a power cut leaves of several unsynced ones
+    may look like damage.
+
     `sync_by_database` makes all durable, or raises StorageFailure. `note` is called with the number of the newest
     durable write and the manifest's length before that write.
     """

@@ -329,6 +329,46 @@ def test_a_batch_that_was_left_out_beside_others_is_in_the_next_fetch(rotates: b
     run(scenario, {"kshare.queued.max.bytes": str(96 * MEBIBYTE)})
 
 
+def test_of_several_batches_that_were_left_out_each_has_its_turn() -> None:
+    """Two partitions have large batches and a third one is always busy; the client rotates them."""
+    sizes = {0: LARGE, 1: LARGE, 2: SMALL}
+
+    def answer(request: Any, payload: memoryview) -> Any:
+        response = leader_pb2.FetchResponse()
+        data: list[bytes] = []
+        for wanted in request.partitions:
+            entry = response.partitions.add(topic_id=TOPIC_ID, partition=wanted.partition, high_watermark=9)
+            size = sizes[wanted.partition]
+            if not data and request.longest_batch_bytes < size:
+                response.least_bytes, entry.is_left_out = max(response.least_bytes, size), True
+            elif not data or sum(map(len, data)) + size <= request.max_bytes:
+                entry.records_length = size
+                data.append(bytes(size))
+        return response, data
+
+    async def scenario(harness: GatewayHarness) -> None:
+        harness.leaders[1].answers["Fetch"] = answer
+        partitions = [{"partition": at, "fetch_offset": 0, "partition_max_bytes": LARGE} for at in range(3)]
+        client = harness.client()
+        found = [0, 0, 0]
+        for _ in range(12):
+            got = await client.ask(
+                *(ApiKey.FETCH, 11),
+                max_wait=50,
+                min_bytes=1,
+                max_bytes=50 * MEBIBYTE,
+                session_epoch=-1,
+                topics=[{"topic": "orders", "partitions": partitions}],
+            )
+            for each in got.responses[0].partitions:
+                found[each.partition_index] += bool(each.records)
+            partitions = [*partitions[1:], partitions[0]]
+        assert min(found) >= 3, found
+        assert harness.node._gateway.memory.used_bytes == 0
+
+    run(scenario, {"kshare.queued.max.bytes": str(16 * MEBIBYTE)})
+
+
 def test_room_for_a_batch_that_was_left_out_is_not_held_while_a_fetch_waits() -> None:
     asked: list[Any] = []
 

@@ -35,14 +35,13 @@ def own_configs(
 
     A value that the cluster does not tell is `hidden`; None leaves the config out.
     """
-    return {
-        name: {
-            entry.name: value
-            for entry in entries
-            if entry.config_source == SOURCES[kind] and (value := hidden if entry.value is None else entry.value)
-        }
-        for name, entries in _described(cluster, kind, names).items()
-    }
+    found: dict[str, dict[str, str]] = {}
+    for name, entries in _described(cluster, kind, names).items():
+        values = {entry.name: entry.value for entry in entries if entry.config_source == SOURCES[kind]}
+        if hidden is not None:
+            values = {config: hidden if value is None else value for config, value in values.items()}
+        found[name] = {config: value for config, value in values.items() if value is not None}
+    return found
 
 
 def known_configs(cluster: Endpoint, kind: int, name: str) -> frozenset[str]:

@@ -73,10 +73,10 @@ async def with_few_repetitions(api_key: int, request: Request[Any], count: Eleme
             times[subject, entry] += 1
             if times[subject, entry] <= REPETITIONS:
                 kept.append(entry)
+            if count.add():
+                await count.next_slice()
         if kept:
             found.append(element.replaced(**{arrays.inner: kept}) if entries else element)
-        if count.add(1 + len(entries)):
-            await count.next_slice()
     return request.replaced(**{outer: found})
 
 

@@ -129,7 +129,7 @@ class ClusterTarget:
         if topic is None:
             raise CannotStore("the topic is not in this leader's catalog")
         at = UpstreamPartitionName(topic.name, key.partition)
-        log = PartitionLog(self._upstream, at, deadline_ms=APPEND_TIMEOUT_MS)
+        log = PartitionLog(self._upstream, at, deadline_ms=APPEND_TIMEOUT_MS, read_purpose="dead letters")
         try:
             covered, copies = await fetch_copies(key.topic_partition, log, runs, limit_bytes)
             topic_id = await log.topic_id()

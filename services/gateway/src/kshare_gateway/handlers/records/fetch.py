@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from operator import itemgetter
+from itertools import chain
 
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition
@@ -171,6 +171,8 @@ class _Room:
         """The longest batch that was left out for lack of room."""
         self.left_out: set[TopicPartition] = set()
         """The partitions of such batches."""
+        self.carried_bytes = 0
+        """What the response needs for batches that an earlier Fetch left out, and this one again."""
 
     async def reserve(self, leaders: int, least_bytes: int = LEAST_ANSWER_BYTES) -> None:
         """Reserves room; several leaders get equal parts."""
@@ -182,6 +184,7 @@ class _Room:
         self.longest_batch_bytes = size // leaders
         self.least_bytes = 0
         self.left_out.clear()
+        self.carried_bytes = 0
 
 
 async def _fetch(
@@ -201,9 +204,8 @@ async def _fetch(
         await room.reserve(len(by_source), room.least_bytes * len(by_source))
         found = await _fetch_once(context, by_source, request, room, 0)
     if context.account is not None:
-        is_any = bool(room.left_out)
-        needed = LeftOut(frozenset(room.left_out), room.least_bytes * len(by_source)) if is_any else None
-        context.account.left_out = needed
+        least_bytes = max(room.least_bytes * len(by_source), room.carried_bytes)
+        context.account.left_out = LeftOut(frozenset(room.left_out), least_bytes) if room.left_out else None
     return found
 
 
@@ -212,23 +214,34 @@ async def _fetch_left_out(
 ) -> _Bodies:
     """Fetches with room for the batches that the connection's last Fetch left out, if this one asks for them.
 
-    Their partitions come first: a client may name another one first each time, and each of those may have records.
+    Their partitions come first: a client may name another one first each time, and each of those may have records. What
+    has no room even so is carried on to the next Fetch.
     """
     before = context.account.left_out if context.account is not None else None
     if before is None:
         return {}
-    is_other = {
-        source: [TopicPartition(entry.topic_id, entry.partition) not in before.partitions for entry in wanted]
-        for source, wanted in by_source.items()
-    }
-    if all(map(all, is_other.values())):
+    count = context.count_elements()
+    first: dict[RecordSource, list[_Wanted]] = {source: [] for source in by_source}
+    others: dict[RecordSource, list[_Wanted]] = {source: [] for source in by_source}
+    for source, wanted in by_source.items():
+        for entry in wanted:
+            is_first = TopicPartition(entry.topic_id, entry.partition) in before.partitions
+            (first if is_first else others)[source].append(entry)
+            if count.add():
+                await count.next_slice()
+    if not any(first.values()):
         return {}
-    first_those = {
-        source: [entry for _, entry in sorted(zip(is_other[source], wanted, strict=True), key=itemgetter(0))]
-        for source, wanted in by_source.items()
-    }
     await room.reserve(len(by_source), before.least_bytes)
-    return await _fetch_once(context, first_those, request, room, 0)
+    in_order = {source: [*first[source], *others[source]] for source in by_source}
+    found = await _fetch_once(context, in_order, request, room, 0)
+    for entry in chain(*first.values()):
+        key = TopicPartition(entry.topic_id, entry.partition)
+        if (body := found.get(key)) is not None and not body.error_code and not any(body.records or ()):
+            end_offset = body.last_stable_offset if request.isolation_level else body.high_watermark
+            if entry.fetch_offset < end_offset:
+                room.left_out.add(key)
+                room.carried_bytes = before.least_bytes
+    return found
 
 
 async def _fetch_once(
