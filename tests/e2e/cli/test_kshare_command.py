@@ -232,12 +232,14 @@ def test_other_mistakes_are_told_in_one_line(cluster: KshareCluster, command: li
 def test_a_consumer_that_is_terminated_leaves_its_group(cluster: KshareCluster) -> None:
     """`timeout 10 kshare consume …` and `docker stop` send SIGTERM."""
     where = ("--bootstrap", cluster.bootstrap)
-    kshare("topics", "create", "jobs", *where)
-    with subprocess.Popen([KSHARE, "consume", "jobs", "--group", "ended", *where], stdout=subprocess.PIPE) as consumer:
-        _wait_for_member(cluster, "ended", "jobs")
+    kshare("topics", "create", "ended-jobs", *where)
+    with subprocess.Popen(
+        [KSHARE, "consume", "ended-jobs", "--group", "ended", *where], stdout=subprocess.PIPE
+    ) as consumer:
+        _wait_for_member(cluster, "ended", "ended-jobs")
         consumer.send_signal(signal.SIGTERM)
         assert consumer.wait(timeout=LIMIT_S) == 0
-    succeed("groups", "reset", "ended", "--topic", "jobs", "--to-earliest", *where)
+    succeed("groups", "reset", "ended", "--topic", "ended-jobs", "--to-earliest", *where)
 
 
 def test_roles_are_found_through_the_gateway_and_lists_are_whole_in_a_pipe(cluster: KshareCluster) -> None:
