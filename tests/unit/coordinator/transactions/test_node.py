@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -85,6 +85,26 @@ def test_no_call_has_more_partitions_than_a_leader_takes() -> None:
     run_virtually(main)
 
 
+def markers_of(
+    driver: TransactionDriver,
+    network: InProcessNetwork,
+    complete: Callable[[commands.CompleteTransaction], asyncio.Future[bool]],
+) -> TransactionMarkers:
+    """The markers of the only coordinator; `complete` decides when a completion is written."""
+
+    def next_epoch(command: commands.NextCoordinatorEpoch) -> asyncio.Future[int]:
+        taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        taken.set_result(driver.run(command))
+        return taken
+
+    async def tell(metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
+        raise AssertionError("there is one coordinator, which has all groups")
+
+    return TransactionMarkers(
+        network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch, tell=tell
+    )
+
+
 def test_a_completion_that_fails_after_its_ending_was_forgotten_is_looked_at() -> None:
     """Another coordinator has the metadata then. An error that nobody looks at is logged as a bug."""
 
@@ -99,17 +119,7 @@ def test_a_completion_that_fails_after_its_ending_was_forgotten_is_looked_at() -
             completions.append(asyncio.get_running_loop().create_future())
             return completions[-1]
 
-        def next_epoch(command: commands.NextCoordinatorEpoch) -> asyncio.Future[int]:
-            taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            taken.set_result(driver.run(command))
-            return taken
-
-        async def tell(metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
-            raise AssertionError("there is one coordinator, which has all groups")
-
-        markers = TransactionMarkers(
-            network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch, tell=tell
-        )
+        markers = markers_of(driver, network, complete)
         driver.end(driver.begin())
         markers.send("t")
         await asyncio.sleep(0.01)
@@ -144,17 +154,7 @@ def test_the_next_end_of_an_id_may_come_before_its_last_one_is_known_to_be_writt
             completions.append(asyncio.get_running_loop().create_future())
             return completions[-1]
 
-        def next_epoch(command: commands.NextCoordinatorEpoch) -> asyncio.Future[int]:
-            taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            taken.set_result(driver.run(command))
-            return taken
-
-        async def tell(metadata: TransactionMetadata, group_ids: Sequence[str], epoch: int) -> Mapping[str, str]:
-            raise AssertionError("there is one coordinator, which has all groups")
-
-        markers = TransactionMarkers(
-            network=network, state=lambda: driver.state, complete=complete, next_epoch=next_epoch, tell=tell
-        )
+        markers = markers_of(driver, network, complete)
         producer = driver.begin()
         driver.end(producer)
         markers.send("t")

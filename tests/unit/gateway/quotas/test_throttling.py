@@ -13,6 +13,7 @@ from kshare_core.errors import ErrorCode
 from kshare_core.security.addresses import address_text
 from kshare_gateway.quotas.entities import Entity, QuotaTable
 from kshare_gateway.quotas.throttling import Throttling, Timed, with_short_client_id
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1.security_pb2 import (
     ClientQuotas,
     QuotaEntity,
@@ -235,11 +236,19 @@ def test_a_count_that_no_topic_can_have_is_not_charged() -> None:
     async def scenario(harness: GatewayHarness) -> None:
         quota = rows_of(({"user": ""}, {"controller_mutation_rate": 1.0}))
         harness.node._gateway.throttling._rows = lambda: quota
+
+        def refuse(request: Any, payload: memoryview) -> coordinator_pb2.CreateTopicsResponse:
+            answer = coordinator_pb2.CreateTopicsResponse()
+            for topic in request.topics:
+                answer.topics.add(name=topic.name, error_code=ErrorCode.INVALID_PARTITIONS)
+            return answer
+
+        harness.catalog.answers["CreateTopics"] = refuse
         client = harness.client()
         topic = {"name": "t", "replication_factor": 1, "assignments": [], "configs": []}
         for partitions in (2_000_000_000, 1):
             topics = [{**topic, "num_partitions": partitions}]
             answer = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=100)
-            assert int(answer.topics[0].error_code) != ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert int(answer.topics[0].error_code) == ErrorCode.INVALID_PARTITIONS, "not throttled"
 
     run(scenario)

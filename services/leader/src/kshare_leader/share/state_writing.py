@@ -138,9 +138,9 @@ class StateWriting:
 
     @property
     def is_put_off(self) -> bool:
-        """Whether changes that nobody waits for wait for the end of the pause after a refused write.
+        """Whether the next write is delayed until the pause after a refused write ends.
 
-        Each refusal would else send the same change again at once.
+        Only writes without waiting callers are delayed. Without the pause, each refusal would repeat the write at once.
         """
         machine = self._machine
         if machine is None or not machine.wants_write or len(self._pending):

@@ -45,7 +45,7 @@ _HASHES = {ScramType.SCRAM_SHA_256: sha256, ScramType.SCRAM_SHA_512: sha512}
 
 
 def check_user_name(name: str) -> None:
-    """UNACCEPTABLE_CREDENTIAL for a name with which nobody could log in: scramp looks it up as RFC 4013 prepares it."""
+    """Raises UNACCEPTABLE_CREDENTIAL for a name that SASLprep changes: scramp would look up the changed name."""
     from scramp import ScramException
     from scramp.utils import saslprep
 

@@ -109,7 +109,7 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     draft.put_member(seat.member_id, member)
     changed = subscription_changed(seat.member, member)
     if seat.replaced not in (None, seat.member_id) and seat.member_id in group.members:
-        changed = True  # it had a target of its own, which is nobody's now
+        changed = True  # the partitions of its former target have no owner now
     topics_changed = resolve_expressions(
         context, group, draft, member.subscribed_topic_regex, client_of(request), now_ms
     )

@@ -4,8 +4,8 @@ Rules (GroupMetadataManager.convertToConsumerGroup and ConsumerGroup.fromClassic
 - The migration policy allows it, the group is one of consumers, and not larger than a consumer group may be; else
   GROUP_ID_NOT_FOUND.
 - Members stay, keep using the classic protocol, and own what they are assigned; their generation is their member epoch,
-  the group epoch and the assignment epoch. Unlike in Kafka, they also own what they said they own when they joined,
-  where it is assigned to nobody: while a cooperative group rebalances, its members go on with those partitions.
+  the group epoch and the assignment epoch. Unlike in Kafka, a member also keeps the unassigned partitions that it
+  listed as owned when it joined, because members of a cooperative group consume those while the group rebalances.
 - Calls of members that wait are answered with REBALANCE_IN_PROGRESS: they join again, into the consumer group.
 - A group with user data of a custom assignor is not upgraded, since that data would be lost.
 
@@ -125,7 +125,7 @@ def _member(classic: ClassicGroup, member_id: str, member: ClassicMember, protoc
 
 
 def _owned(state: CoordinatorState, classic: ClassicGroup, protocol_name: str) -> dict[str, list[TopicPartition]]:
-    """Each member's assignment, and what it owns that is assigned to nobody, limited to existing partitions."""
+    """The existing partitions that each member is assigned, and the unassigned ones that it listed as owned."""
     owners: dict[TopicPartition, str] = {}
     for member_id, member in classic.members.items():
         assignment = assignment_of(member.assignment)
@@ -138,7 +138,7 @@ def _owned(state: CoordinatorState, classic: ClassicGroup, protocol_name: str) -
             if other != member_id:
                 text = f"{name}-{partition.partition} is assigned to members {other} and {member_id}"
                 raise _refused(classic, text)
-    for member_id, partition in _said_to_be_owned(state, classic, protocol_name):
+    for member_id, partition in _listed_as_owned(state, classic, protocol_name):
         owners.setdefault(partition, member_id)
     found: dict[str, list[TopicPartition]] = {member_id: [] for member_id in classic.members}
     for where, member_id in owners.items():
@@ -146,10 +146,10 @@ def _owned(state: CoordinatorState, classic: ClassicGroup, protocol_name: str) -
     return found
 
 
-def _said_to_be_owned(
+def _listed_as_owned(
     state: CoordinatorState, classic: ClassicGroup, protocol_name: str
 ) -> Iterator[tuple[str, TopicPartition]]:
-    """The partitions that members owned when they joined last."""
+    """The partitions that members listed as owned in their newest join."""
     for member_id, member in classic.members.items():
         subscription = subscription_of(member.metadata(protocol_name))
         if subscription is not None:
