@@ -1,6 +1,6 @@
 """Seeded histories of the whole system: faults, then peace, then the account.
 
-`--seeds N` runs seeds 1 to N (default 25), `--seed S` only S; see support.simulation for running many of them.
+`--seeds N` runs seeds 1 to N (default 10), `--seed S` only S; see support.simulation for running many of them.
 """
 
 from __future__ import annotations

@@ -67,7 +67,10 @@ class Trend:
     last: float
     """The median of the last third."""
     noise: float
-    """The quartile distance of all samples after the warm-up, but at least a twentieth of their median."""
+    """The larger quartile distance of the first and of the last third, but at least a twentieth of the first median.
+
+    Not that of all samples: a figure that grows by a step would have its own growth as its noise.
+    """
     is_measured: bool
     """False: too few samples for a verdict."""
     is_required: bool = False
@@ -94,10 +97,19 @@ def trend(name: str, values: Sequence[float], *, is_required: bool = False) -> T
     if len(warm) < 3:
         return Trend(name, 0.0, 0.0, 0.0, is_measured=False, is_required=is_required)
     third = len(warm) // 3
-    lower, middle, upper = quantiles(warm)
-    noise = max(upper - lower, NOISE_SHARE * middle)
+    before, after = warm[:third], warm[-third:]
+    first = median(before)
+    noise = max(_quartile_distance(before), _quartile_distance(after), NOISE_SHARE * first)
     is_measured = len(values) >= LEAST_SAMPLES
-    return Trend(name, median(warm[:third]), median(warm[-third:]), noise, is_measured, is_required)
+    return Trend(name, first, median(after), noise, is_measured, is_required)
+
+
+def _quartile_distance(values: Sequence[float]) -> float:
+    """How far the middle half of the values spreads; 0 of fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    lower, _, upper = quantiles(values)
+    return upper - lower
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from support.simulation.cluster import EMBEDDED, LOST_DISKS, VARIANTS
+from support.simulation.cluster import EMBEDDED, ENGINES, LOST_DISKS, VARIANTS
 from support.simulation.mutations.catalogue import BY_NAME
 from support.simulation.runner import Result, be_quiet, run_as, run_seeds
 from support.simulation.scenario import SeedRun
 from support.simulation.seeds import fresh
-from support.simulation.seeds.coverage import Counts, needed, not_met, table
+from support.simulation.seeds.coverage import Counts, needed, not_met, table, together
 from support.simulation.seeds.script import write_script
 from support.simulation.seeds.shrink import Shrinker, signature
 from support.simulation.swarm import draw_swarm_plan
@@ -71,8 +71,10 @@ def _options(engine: str, seed: int) -> str:
 
 def _print_failure(result: Result) -> None:
     command = f'make simulate SIMULATE="{_options(result.engine, result.seed)} --trace"'
-    small = command.replace("--trace", "--shrink")
-    print(f"{result.report}\nagain, at this commit: {command}\nsmaller: {small}\n", flush=True)
+    print(f"{result.report}\nagain, at this commit: {command}", flush=True)
+    if result.engine in ENGINES:
+        print(f"smaller: {command.replace('--trace', '--shrink')}", flush=True)
+    print(flush=True)
 
 
 def _print_engines(results: Sequence[Result]) -> None:
@@ -87,8 +89,8 @@ def _print_engines(results: Sequence[Result]) -> None:
 
 
 def _shrink_first(results: Sequence[Result]) -> None:
-    """Prints a small script of the first seed that failed."""
-    first = next((result for result in results if result.failed), None)
+    """Prints a small script of the first seed that failed and has one: those with lost disks have none."""
+    first = next((result for result in results if result.failed and result.engine in ENGINES), None)
     if first is not None:
         print(f"{_options(first.engine, first.seed)}, shrunk for {FRESH_SHRINK_S:.0f} s at most:", flush=True)
         _shrink(first.seed, first.engine, "", FRESH_SHRINK_S)
@@ -98,13 +100,13 @@ def _run(jobs: Sequence[fresh.Job], processes: int, *, are_fresh: bool = False) 
     """Whether all is well. `are_fresh`: the first seed that failed is shrunk at the end."""
     started = time.monotonic()
     results: list[Result] = []
-    coverage: Counts = Counter()
+    met: dict[str, Counts] = {engine: Counter() for engine in dict.fromkeys(engine for engine, _ in jobs)}
     for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in what a shell runs in the background
         signal.signal(number, signal.default_int_handler)
     try:
         for result in run_seeds(jobs, processes):
             results.append(result)
-            coverage.update(result.coverage)
+            met[result.engine].update(result.coverage)
             if result.failed:
                 _print_failure(result)
             if len(results) % PROGRESS_SEEDS == 0:
@@ -112,9 +114,9 @@ def _run(jobs: Sequence[fresh.Job], processes: int, *, are_fresh: bool = False) 
                 print(f"{len(results)} seeds after {time.monotonic() - started:.0f} s; {failures} failed", flush=True)
     except KeyboardInterrupt:
         print(f"stopped after {len(results)} of {len(jobs)} seeds")
-    engines = dict.fromkeys(engine for engine, _ in jobs)
-    print(table(coverage, engines))
-    missed = not_met(coverage, engines, len(results))
+    print(table(met))
+    coverage = together(met.values())
+    missed = not_met(coverage, met, len(results))
     for item in missed:
         often = f"{coverage[item]} times instead of {needed(item, len(results))}"
         print(f"{len(results)} seeds met too seldom, {often}: {item.table}: {item.name}")

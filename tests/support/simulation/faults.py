@@ -144,7 +144,8 @@ class FaultInjector:
         """The faults that have ended, with the times at which they really began and ended."""
         self.clients_hit: dict[Fault, list[str]] = {}
         """The client machines that a fault of connections has hit."""
-        self.drain_count = 0
+        self.drain_counts: Counter[str] = Counter()
+        """How often each host was drained, as the coordinator confirmed."""
         """How often the coordinator took a drain."""
         self.disk_copies: dict[tuple[str, float], DiskCopy] = {}
         """What is put back at the end of a fault, by host and begin of the fault."""
@@ -223,7 +224,7 @@ class FaultInjector:
     async def drain(self, fault: Fault) -> None:
         for name in fault.hosts:
             self._drained[name] = None
-            self.drain_count += await self._ask_to_drain(name, undo=False) == ErrorCode.NONE
+            self.drain_counts[name] += await self._ask_to_drain(name, undo=False) == ErrorCode.NONE
 
     async def undo_drain(self, fault: Fault) -> None:
         for name in filter(self._stays, fault.hosts):

@@ -43,6 +43,7 @@ from support.simulation.seeds.activity_coverage import activities_met
 from support.simulation.seeds.coverage import (
     ACTIVITIES,
     FAULTS,
+    FOUND_AGAIN,
     HOLE_LEFT,
     JOINED_HIT,
     LIVENESS,
@@ -196,6 +197,7 @@ class SeedRun:
             )
             violations.extend(self.check(expectations))
         self.coverage[HOLE_LEFT] += sum(host.disk_conditions.hole_count for host in self.cluster.all_hosts())
+        self.coverage[FOUND_AGAIN] += sum(host.disk_conditions.found_count for host in self.cluster.all_hosts())
         self.coverage[JOINED_HIT] += self.injector.met_by_joined
         self.coverage.update({Item(FAULTS, name): count for name, count in self.injector.met.items()})
         activities = activities_met(history, self.activities.administrator.lives)

@@ -145,6 +145,13 @@ POWER_LOSS_SHARE = 1 / 3
 """How many seeds of the embedded engine lose the power of all hosts after the drain, and are drained again."""
 BATCH_FILES_SHARE = 0.5
 """How many seeds have batches in files beside the leaders' stores; the others have them as rows."""
+FEW_FAULTS_SHARE = 0.1
+"""How many seeds have few faults in a long time.
+
+Beside more of them hardly any way from a share-partition to a member is left alone for as long as a delivery may take
+(`rules.liveness`).
+"""
+FEW_FAULTS, FEW_FAULTS_S = 2, 60.0
 OFTEN = 5
 """So many times as often does a behaviour occur that its plan has often."""
 
@@ -190,6 +197,8 @@ def draw_swarm_plan(seed: int, engine: str) -> Plan:
         loses_power = random.Random(f"{seed}/power loss at the end").random() < POWER_LOSS_SHARE
         shape = replace(plan.shape, has_batch_files=has_files)
         plan = replace(plan, shape=shape, loses_power_at_end=loses_power)
+    if random.Random(f"{seed}/few faults").random() < FEW_FAULTS_SHARE:
+        plan = replace(plan, fault_count=min(plan.fault_count, FEW_FAULTS), fault_seconds=FEW_FAULTS_S)
     return replace(
         plan,
         often=_draw_often(seed, features_off),

@@ -26,6 +26,13 @@ def test_growth_is_told_from_noise(growth: float, flat: bool) -> None:
     assert trend("memory", noisy(100.0, growth)).is_flat is flat
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_growth_in_steps_is_not_taken_for_noise(steps: int) -> None:
+    height = 60.0 / steps
+    values = [value + height * (at * (steps + 1) // SAMPLES) for at, value in enumerate(noisy(100.0, 0.0))]
+    assert not trend("memory", values).is_flat
+
+
 def test_growth_in_the_warm_up_counts_for_nothing() -> None:
     assert trend("memory", [*range(100), *[100.0] * 300]).is_flat
 

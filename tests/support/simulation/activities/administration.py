@@ -76,6 +76,8 @@ class Administrator:
         self._passed: list[Passed] = []
         self._topics: dict[str, bool | None] = {}
         """Whether each topic exists; None: it may."""
+        self._configs: dict[tuple[str, str], str] = {}
+        """By group and name: the values that were seen after they were set. They outlive the group, as in Kafka."""
         self.lives = 0
         """Of groups that came to their planned end."""
 
@@ -120,6 +122,7 @@ class Administrator:
                 self._client.bug(f"{name} of {group} was set to {value}, and after {CONFIG_IS_KNOWN_S} s it is {found}")
                 return
             await asyncio.sleep(RETRY_S)
+        self._configs[group, name] = value
 
     async def _initialize(self, group: str, member: ShortLivedMember, reset: str) -> None:
         """A new share-partition starts where share.auto.offset.reset says.
@@ -222,6 +225,11 @@ class Administrator:
             offsets = await self._persistently(lambda: self._shares.start_offsets(group, self._partitions))  # noqa: B023
             if list(offsets) != list(expected):
                 text = f"the start offsets of {group} were confirmed as {expected}, and are {offsets}"
+                found.append(Violation("administration was lost", text))
+        for (group, name), value in self._configs.items():
+            config = await self._persistently(lambda: self._shares.group_config(group, name))  # noqa: B023
+            if config != value:
+                text = f"{name} of {group} was set to {value}, and is {config}"
                 found.append(Violation("administration was lost", text))
         for passed in self._passed:
             records = await self._logs.read_log(self._topic, passed.partition)

@@ -40,7 +40,7 @@ HOST_KINDS: tuple[FaultKind, ...] = (
         about(0.05, 0.5, 5.0),
         FaultInjector.drain,
         FaultInjector.undo_drain,
-        lambda injector, fault: injector.drain_count,
+        lambda injector, fault: sum(injector.drain_counts[name] for name in fault.hosts),
         needs={"share-coordinator": 2},
     ),
 )

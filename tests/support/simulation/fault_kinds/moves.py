@@ -18,6 +18,11 @@ def _links(injector: FaultInjector, fault: Fault) -> list[tuple[str, str]]:
     return [(drained, other) for drained in fault.hosts for other in others if other != drained]
 
 
+def _slowed(injector: FaultInjector, fault: Fault) -> int:
+    """Messages of the move: a drain that moves nothing has no effect."""
+    return sum(injector.cluster.fabric.slowed_count[link] for link in _links(injector, fault))
+
+
 async def _begin(injector: FaultInjector, fault: Fault) -> None:
     links = _links(injector, fault)
     injector.cluster.fabric.conditions.link_latency.update(dict.fromkeys(links, fault.strength))
@@ -38,7 +43,7 @@ MOVE_KINDS: tuple[FaultKind, ...] = (
         about(1.0, 4.0, 8.0),
         _begin,
         _end,
-        lambda injector, fault: injector.drain_count,
+        _slowed,
         strengths=(0.1, 1.0, 3.0),
         engines=(EMBEDDED,),
         needs={SHARE_COORDINATOR: 2},

@@ -17,7 +17,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import ALTER_SHARE_GROUP_OFFSETS, OFFSET_COMMIT
 from kshare_rpc.network import Handler, Payload
 from support.simulation.mutations.mutation import Mutation, Patch, at_role, planted
-from support.simulation.mutations.planted_bug import Focus, PlantedBug, with_activities, with_transactions
+from support.simulation.mutations.planted_bug import UNNAMED, Focus, PlantedBug, with_activities, with_transactions
 from support.simulation.plan import CONSUMER_GROUPS, OFFSETS_IN_TRANSACTIONS, READERS
 
 FORGOTTEN_EVERY = 4
@@ -137,7 +137,8 @@ PLANTED = (
     PlantedBug(
         name="the coordinator says that it altered offsets, and does not",
         mutation=at_role("coordinator", ALTER_SHARE_GROUP_OFFSETS, _alter_nothing),
-        rules=("administration was lost", "a bug came to light"),
+        rules=("administration was lost", UNNAMED),
+        words="the start offsets of administered",
         seed=2,
     ),
 )

@@ -90,7 +90,6 @@ PLANTED = (
             "produced and confirmed, but lost",
             "not where the answer said",
             "delivered what is not in the log",
-            "a bug came to light",
             "not drained",
         ),
         seed=2,
@@ -104,7 +103,6 @@ PLANTED = (
             "a commit was lost",
             "administration was lost",
             "two leaders",
-            "a bug came to light",
         ),
         focus=Focus(
             "one coordinator with a disk, transactions, consumer groups, administration, power fails",

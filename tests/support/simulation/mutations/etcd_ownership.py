@@ -40,7 +40,6 @@ PLANTED = (
         mutation=planted(Patch(Ownership, "transact", _compare_nothing)),
         rules=(
             "an entry of the metadata was overwritten",
-            "a bug came to light",
             "two leaders",
             "state went back",
             "a commit was lost",

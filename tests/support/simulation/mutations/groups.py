@@ -8,7 +8,7 @@ from kshare_coordinator.machine.groups.assignment import Assignment
 from kshare_coordinator.machine.groups.share import draft
 from kshare_coordinator.machine.groups.share.draft import ShareGroupDraft
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import UNNAMED, PlantedBug
 
 Subscriptions = Mapping[str, list[bytes]]
 Assignable = Mapping[bytes, Sequence[int]]
@@ -50,7 +50,8 @@ PLANTED = (
     PlantedBug(
         name="the group epoch goes back when a member leaves",
         mutation=planted(Patch(ShareGroupDraft, "remove", _epoch_goes_back)),
-        rules=("a bug came to light",),
+        rules=(UNNAMED,),
+        words="the member epoch went from",
         seed=2,
     ),
 )

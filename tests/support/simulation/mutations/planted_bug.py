@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from support.simulation.cluster import EMBEDDED
+from support.simulation.evidence import Violation
 from support.simulation.mutations.mutation import Mutation
 from support.simulation.plan import Plan
 from support.simulation.swarm import FAULT_KINDS
@@ -17,6 +18,8 @@ from support.simulation.swarm import FAULT_KINDS
 Change = Callable[[Plan], Plan]
 
 FOCUSED_FAULTS = 16
+UNNAMED = "a bug came to light"
+"""The rule of what no other rule names (`scenario.SeedRun.run`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,21 @@ class PlantedBug:
     """A new one for each run."""
     rules: tuple[str, ...]
     """The rules of which one must be found broken: others do not say what is wrong."""
+    words: str = ""
+    """What a violation of UNNAMED says of this bug. Every exception and every wrong answer breaks that rule."""
     seed: int | None
     """The first seed that finds it, which changes with the code; None: none of the first ones does."""
     engine: str = EMBEDDED
     focus: Focus = ALL_SEEDS
     """What all of its seeds have; without a text they are the swarm's own."""
+
+    def __post_init__(self) -> None:
+        if UNNAMED in self.rules and not self.words:
+            raise ValueError(f"{self.name}: any bug breaks the rule {UNNAMED!r}; give the words that it has to say")
+
+    def is_found_by(self, violation: Violation) -> bool:
+        """Whether the violation says what is wrong."""
+        return violation.rule in self.rules and (violation.rule != UNNAMED or self.words in violation.text)
 
 
 def only_faults(*names: str, count: int = FOCUSED_FAULTS) -> Change:

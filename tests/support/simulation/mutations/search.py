@@ -36,7 +36,7 @@ def search(bug: PlantedBug, seeds: Sequence[int]) -> Found:
         plan = bug.focus.on(draw_swarm_plan(seed, bug.engine))
         outcome = SeedRun(plan, bug.mutation()).run()
         for violation in outcome.violations:
-            if violation.rule in bug.rules:
+            if bug.is_found_by(violation):
                 spent = time.process_time() - started
                 return Found(bug.name, seed, violation.rule, violation.text, tuple(others), spent)
             others[violation.rule] = None

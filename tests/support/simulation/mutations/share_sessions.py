@@ -10,7 +10,7 @@ from kshare_leader.machine.interval_map import Owner
 from kshare_leader.share.pending_writes import Stored
 from kshare_leader.share.served_partition import ServedPartition
 from support.simulation.mutations.mutation import Patch, planted
-from support.simulation.mutations.planted_bug import Focus, PlantedBug, often, only_faults
+from support.simulation.mutations.planted_bug import UNNAMED, Focus, PlantedBug, often, only_faults
 
 Expect = Callable[[ShareSessionTable, ShareSessionKey, int, int], ShareSession]
 Update = Callable[
@@ -68,7 +68,8 @@ PLANTED = (
     PlantedBug(
         name="the epoch of a share session is not compared",
         mutation=planted(Patch(ShareSessionTable, "_expect", _any_epoch)),
-        rules=("a bug came to light",),
+        rules=(UNNAMED,),
+        words="was taken; the session is at",
         seed=1,
     ),
     PlantedBug(

@@ -20,7 +20,7 @@ from kshare_rpc.generated.methods import WATCH_CATALOG, WRITE_TXN_MARKERS
 from kshare_rpc.network import Method, Payload
 from kshare_runtime.ports import Write
 from support.simulation.mutations.mutation import Call, Mutation, Patch, planted
-from support.simulation.mutations.planted_bug import Focus, PlantedBug, with_configs, with_transactions
+from support.simulation.mutations.planted_bug import UNNAMED, Focus, PlantedBug, with_configs, with_transactions
 
 
 def _hide_isolation_levels(call: Call) -> Call:
@@ -147,7 +147,8 @@ PLANTED = (
         mutation=planted(
             Patch(state, "check_epoch", _fence_no_producer), Patch(entries, "check_epoch", _fence_no_producer)
         ),
-        rules=("a fenced producer was not refused", "a bug came to light"),
+        rules=("a fenced producer was not refused", UNNAMED),
+        words="a correct Produce to",
         focus=Focus(
             "transactions, whose partitions leaders do not verify at the coordinator",
             (with_transactions, with_configs(transaction_partition_verification_enable="false")),

@@ -14,7 +14,7 @@ from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_rpc.generated.methods import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kshare_rpc.network import Handler, Payload
 from support.simulation.mutations.mutation import Patch, at_role, planted
-from support.simulation.mutations.planted_bug import PlantedBug
+from support.simulation.mutations.planted_bug import UNNAMED, PlantedBug
 
 
 def _fail_without_a_reason(handler: Handler) -> Handler:
@@ -68,25 +68,29 @@ PLANTED = (
     PlantedBug(
         name="an exception is taken for a failing disk",
         mutation=at_role("leader", SHARE_ACKNOWLEDGE, _fail_without_a_reason),
-        rules=("a bug came to light",),
+        rules=(UNNAMED,),
+        words="a record cannot be replayed",
         seed=2,
     ),
     PlantedBug(
         name="an unexpected error is only logged",
         mutation=at_role("leader", SHARE_FETCH, _log_an_error),
-        rules=("a bug came to light",),
+        rules=(UNNAMED,),
+        words="a fetch failed unexpectedly",
         seed=1,
     ),
     PlantedBug(
         name="the retention of a leader fails each time",
         mutation=planted(Patch(LogHousekeeping, "retain_all", _fail_in_the_background)),
-        rules=("a bug came to light",),
+        rules=(UNNAMED,),
+        words="KeyError('planted')",
         seed=1,
     ),
     PlantedBug(
         name="a background task of a leader ends by an exception that no code looks at",
         mutation=planted(Patch(LogHousekeeping, "run", _end_silently)),
-        rules=("a bug came to light",),
+        rules=(UNNAMED,),
+        words="planted",
         seed=1,
     ),
 )

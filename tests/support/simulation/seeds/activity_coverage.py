@@ -61,23 +61,17 @@ _OF_EVENTS: Mapping[str, Callable[[Event], bool]] = {
     ),
 }
 
-OF_PLANS = (
+OF_EMBEDDED = (
     "a log is handed over to its next leader",
     "a leader gets another leader epoch",
     "a state partition is handed over",
-    "a node joins",
-    "a node is drained and leaves",
-    "a node is upgraded",
-    "a forged acknowledgement is answered",
     "a commit of a consumer group is confirmed",
     FORGED_COMMIT,
-    ADMINISTERED,
-    "a member of a share group vanishes",
 )
-"""What belongs to `plan.ACTIVITIES`, which only plans of the embedded engine have."""
+"""What only plans of the embedded engine have."""
 
 ENGINES_OF: Mapping[str, Sequence[str]] = {
-    name: (EMBEDDED,) if name in OF_PLANS else ENGINES
+    name: (EMBEDDED,) if name in OF_EMBEDDED else ENGINES
     for name in (*_OF_EVENTS, FORGED_COMMIT, ADMINISTERED, REASSIGNED, LEASE_RAN_OUT, OTHER_LEADER)
 }
 """Every name of this module, with the engines whose seeds meet it."""
