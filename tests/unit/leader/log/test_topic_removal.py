@@ -135,7 +135,7 @@ def test_a_catalog_of_another_cluster_ends_a_removal_until_its_own_is_back() -> 
         left = leader.stored()
         leader.see(version=3, cluster_id="another")
         leader.logs.store_mended()
-        leader.logs.retry_and_expire()
+        await leader.logs.retry_and_expire()
         await pauses(COUNT)
         assert leader.stored() == left and left
         leader.see(version=4)

@@ -247,6 +247,6 @@ class EmbeddedEngine:
         node = self._node
         while True:
             await asyncio.sleep(node.settings.producer_expiration_check_interval_ms / 1000)
-            self.logs.retry_and_expire()
+            await self.logs.retry_and_expire()
             if node.has_lease() and node.follower.view.version:
                 self._receiver.remove_unneeded(node.follower.view, node.report)
