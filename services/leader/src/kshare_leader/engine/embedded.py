@@ -143,7 +143,7 @@ class EmbeddedEngine:
             node_id=settings.node_id,
             page_bytes=settings.move_page_bytes,
         )
-        self._receiver = AppendDeadLettersHandler(self.logs, store, environment.clock)
+        self._receiver = AppendDeadLettersHandler(self.logs, store, environment.clock, keeps=strays.keeps)
         self._sender = PartitionSender(
             rows=rows,
             view=lambda: follower.view,
