@@ -26,12 +26,12 @@ from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.leader_target import LeaderHistoryTarget
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
 from kshare_leader.log.store_identity import StoreIdentity
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_leader.reassignment.sender import PartitionSender

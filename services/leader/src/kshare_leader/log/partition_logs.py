@@ -48,6 +48,9 @@ from kshare_leader.log.batch_validation import (
     ProducedBatch,
     rules_of,
 )
+from kshare_leader.log.deleted_topics.stray_topics import CONFIG as DELETED_STRAYS
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
+from kshare_leader.log.deleted_topics.topic_removal import TopicRemoval
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
 from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_ERRORS, RefusedFirsts, check_leader_epoch
@@ -56,10 +59,7 @@ from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.store_identity import StoreIdentity
-from kshare_leader.log.stray_topics import CONFIG as DELETED_STRAYS
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.log.tail import TailCache
-from kshare_leader.log.topic_removal import TopicRemoval
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
 from kshare_leader.metrics import LeaderMetrics
 from kshare_rpc.catalog import CatalogView

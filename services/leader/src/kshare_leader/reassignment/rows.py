@@ -18,9 +18,9 @@ from typing import NamedTuple
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.stored_batches import StoredBatches
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_runtime.checksummed_rows import CorruptRow
 from kshare_runtime.ports import KeyRange, KeyValueStore, Write
 

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
+from kshare_leader.log.deleted_topics.topic_removal import REMOVAL_PAUSE_MS, TOPICS_REMOVED_IN_A_TURN
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.stray_topics import StrayTopics
-from kshare_leader.log.topic_removal import REMOVAL_PAUSE_MS, TOPICS_REMOVED_IN_A_TURN
 from kshare_rpc.catalog import CatalogStart, CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
+from kshare_runtime.large_values.store import ValueFileStore
 from kshare_runtime.memory_store import DiskEvents, MemoryDisk
-from kshare_runtime.ports import Write
+from kshare_runtime.ports import AppendedWrite, Write
 from support.leader.log.leader_logs import BROKER, NODE_ID, TOPIC, StillClock, topic, view_of
 from support.runtime.unreadable_store import UnreadableStore
 from support.simulation.loop import VirtualLoop
@@ -106,6 +108,28 @@ def test_a_leader_without_rows_of_the_deleted_topics_writes_nothing() -> None:
         leader.see(TOPIC, version=2)
         await pauses(COUNT // TOPICS_REMOVED_IN_A_TURN)
         assert leader.writes.count == 0 and leader.stored() == [TOPIC]
+
+    VirtualLoop().run(test())
+
+
+def test_a_disk_that_refuses_writes_is_no_failure_where_nothing_is_to_be_removed() -> None:
+    async def test() -> None:
+        disk = MemoryDisk(needs_mending=True)
+        files = disk.open_folder("leader")
+        prefix_bytes = keys.PARTITION_PREFIX_BYTES
+        store = ValueFileStore(
+            disk.open_store("leader"), files, family=keys.LOG, prefix_bytes=prefix_bytes, from_bytes=1
+        )
+        logs = PartitionLogs(store=store, clock=StillClock(), node_id=NODE_ID, configs=BROKER)
+        old, new = view_of(elsewhere(TOPIC)), view_of(version=2)
+        logs.on_view(CatalogView(), old)
+        disk.is_full = True
+        row = keys.long_key(keys.partition_prefix(TopicPartition(b"another-00000001", 0)), 0)
+        with pytest.raises(StorageFailure):
+            store.write([AppendedWrite(keys.LOG, row, b"a batch")])
+        logs.on_view(old, old)
+        logs.on_view(old, new)
+        assert logs.problems() == [] and store.write_failure is not None
 
     VirtualLoop().run(test())
 

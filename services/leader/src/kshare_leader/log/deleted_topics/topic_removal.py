@@ -84,7 +84,9 @@ class TopicRemoval:
             return
         topic_ids = list(islice(self._topics, TOPICS_REMOVED_IN_A_TURN))
         try:
-            self._store.delete_ranges([found for topic_id in topic_ids for found in self._ranges(topic_id)])
+            ranges = [found for topic_id in topic_ids for found in self._ranges(topic_id)]
+            if ranges:
+                self._store.delete_ranges(ranges)
         except StorageFailure as failure:
             for topic_id in topic_ids:
                 self._topics[topic_id] = str(failure)
