@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.memory_store import MemoryDisk
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import KeyRange, KeyValueStore, Write
 from kshare_runtime.rocks_store import RocksStore
 
 OpenStore = Callable[[str], KeyValueStore]
@@ -160,6 +160,21 @@ def test_a_removed_range_stays_removed(open_store: OpenStore) -> None:
     store.close()
 
 
+def test_ranges_of_several_families_are_removed_at_once(open_store: OpenStore) -> None:
+    store = open_store("a")
+    put(store, "x", b"a", b"b", b"c", b"d")
+    put(store, "y", b"a", b"b")
+    empty = [KeyRange("x", b"d", b"a"), KeyRange("nothing", b"a", b"z")]
+    store.delete_ranges([KeyRange("x", b"a", b"b"), *empty, KeyRange("y", b"", b"z"), KeyRange("x", b"c", b"d")])
+    store.delete_ranges(empty)
+    store.delete_ranges([])
+    assert store.families() == ["x", "y"]
+    store.close()
+    store = open_store("a")
+    assert keys(store.scan("x", b"")) == [b"b", b"d"] and keys(store.scan("y", b"")) == []
+    store.close()
+
+
 def test_only_one_may_have_it_open(open_store: OpenStore) -> None:
     store = open_store("a")
     with pytest.raises(StorageFailure, match="open"):
@@ -179,6 +194,7 @@ def test_a_closed_store_refuses_everything(open_store: OpenStore) -> None:
         lambda: store.scan("x", b""),
         lambda: store.write([Write("x", b"1", b"")]),
         lambda: store.delete_range("x", b"1", b"2"),
+        lambda: store.delete_ranges([]),
         store.families,
         lambda: next(scan),
     ]

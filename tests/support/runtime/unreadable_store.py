@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.memory_store import MemoryStore
-from kshare_runtime.ports import Write
+from kshare_runtime.ports import KeyRange, Write
 
 
 class UnreadableStore:
@@ -45,6 +45,9 @@ class UnreadableStore:
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._store.delete_range(family, start, end)
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
+        self._store.delete_ranges(ranges)
 
     def families(self) -> list[str]:
         return self._store.families()

@@ -18,7 +18,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from kshare_core.errors import StorageFailure
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import KeyRange, KeyValueStore, Write
 
 MARK = 0xD3B5EDF6
 """Older rows begin with a small number, -1, text, or a field number of a proto: all differ in four bits and more."""
@@ -63,6 +63,9 @@ class ChecksummedRows:
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._store.delete_range(family, start, end)
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
+        self._store.delete_ranges(ranges)
 
     def families(self) -> list[str]:
         return self._store.families()

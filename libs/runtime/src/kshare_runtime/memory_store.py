@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.large_values.memory import MemoryFolder, MemorySync
-from kshare_runtime.ports import Write
+from kshare_runtime.ports import KeyRange, Write
 
 
 class MemoryDiskFailure(StorageFailure):
@@ -411,18 +411,24 @@ class MemoryStore:
         first.done(None)
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self.delete_ranges([KeyRange(family, start, end)])
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
         self._check_open()
-        found = self._content.families.get(family)
-        if found is None or end <= start:
+        families = self._content.families
+        ranges = [removed for removed in ranges if removed.family in families and removed.start < removed.end]
+        if not ranges:
             return
-        first, last = found.range(start, end)
-        removed = [Write(family, key, None) for key in found.keys[first:last]]
-        self._check_writable(removed)
+        writes: list[Write] = []
+        for family, start, end in ranges:
+            first, last = families[family].range(start, end)
+            writes += [Write(family, key, None) for key in families[family].keys[first:last]]
+        self._check_writable(writes)
         self._disk.events.write_begins()
         self._disk.events.process_waits()
         self._all_durable()
-        for _, key, _ in removed:
-            self._put(family, key, None)
+        for write in writes:
+            self._put(*write)
         self._disk.events.write_applied()
 
     @property

@@ -39,6 +39,14 @@ class AppendedWrite(Write):
     """
 
 
+class KeyRange(NamedTuple):
+    """The keys of a family with start <= key < end."""
+
+    family: str
+    start: bytes
+    end: bytes
+
+
 class KeyValueStore(Protocol):
     """A store of sorted keys in named families on one disk, with one writer.
 
@@ -78,6 +86,10 @@ class KeyValueStore(Protocol):
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         """Removes keys with start <= key < end, durably."""
+        ...
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
+        """Removes the keys of all ranges or of none, and returns when that is durable; one fsync for all of them."""
         ...
 
     def families(self) -> list[str]: ...

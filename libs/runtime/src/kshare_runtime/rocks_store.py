@@ -54,7 +54,7 @@ from kshare_runtime.background_sync import BackgroundSync, background_sync
 from kshare_runtime.begun_writes import BegunWrites
 from kshare_runtime.confirmed_writes import ConfirmedWrites
 from kshare_runtime.held_memory import HeldCache, HeldMemory
-from kshare_runtime.ports import DEFAULT_STORE_MEMORY, StoreFigures, StoreMemory, Write
+from kshare_runtime.ports import DEFAULT_STORE_MEMORY, KeyRange, StoreFigures, StoreMemory, Write
 from kshare_runtime.reserved_log import ReservedLog
 from kshare_runtime.store_files import DamagedFile, StoreFiles, examine, without_torn_write, without_writes_after
 
@@ -234,13 +234,19 @@ class RocksStore:
         return batch
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
-        handle = self._handles.get(family)
+        self.delete_ranges([KeyRange(family, start, end)])
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
         self._check_open()
-        if handle is None or end <= start:
-            return
         batch = WriteBatch(raw_mode=True)
+        handle: ColumnFamily | None = None
         try:
-            batch.delete_range(start, end, handle)
+            for family, start, end in ranges:
+                handle = self._handles.get(family)
+                if handle is not None and start < end:
+                    batch.delete_range(start, end, handle)
+            if batch.is_empty():
+                return
             self._begun.settle()
             self._write(batch)
         except StorageFailure:

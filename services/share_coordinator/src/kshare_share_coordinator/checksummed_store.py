@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from kshare_core.errors import StorageFailure
 from kshare_runtime.checksummed_rows import CorruptRow
-from kshare_runtime.ports import FiguredStore, KeyValueStore, StoreFigures, Write
+from kshare_runtime.ports import FiguredStore, KeyRange, KeyValueStore, StoreFigures, Write
 
 ROW_VERSION = 1
 _HEAD = Struct(">BI")
@@ -96,6 +96,9 @@ class ChecksummedStore:
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._store.delete_range(family, start, end)
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
+        self._store.delete_ranges(ranges)
 
     def families(self) -> list[str]:
         return self._store.families()

@@ -34,6 +34,7 @@ class Receiver:
     def __init__(self) -> None:
         self.disk = MemoryDisk()
         self.clock = StillClock()
+        self.keeps = False
         self.start()
 
     def restart(self) -> None:
@@ -43,7 +44,7 @@ class Receiver:
     def start(self) -> None:
         self.store = self.disk.open_store("leader")
         self.logs = open_logs(self.store, clock=self.clock)
-        self.handler = AppendDeadLettersHandler(self.logs, self.store, self.clock)
+        self.handler = AppendDeadLettersHandler(self.logs, self.store, self.clock, keeps=lambda topic_id: self.keeps)
 
     async def append(
         self,
@@ -231,6 +232,28 @@ def test_rows_go_with_the_source_topic_and_long_after_the_group_lost_its_dead_le
         assert rows_after({}, SOURCE_TOPIC) == 0
         await receiver.append((5, 5))
         assert rows_after(named) == 0, "the source topic is gone"
+
+    run(scenario())
+
+
+def test_a_catalog_that_does_not_tell_which_topics_were_deleted_removes_no_row() -> None:
+    async def scenario() -> None:
+        receiver = Receiver()
+        await receiver.append((5, 5))
+        reports: list[str] = []
+
+        def rows_after(view: CatalogView) -> int:
+            receiver.handler.remove_unneeded(view, reports.append)
+            return len(list(receiver.store.scan(keys.DEAD_LETTERS, b"")))
+
+        receiver.keeps = True  # an older catalog: the source is a stray topic, or it is not known whether it is
+        assert rows_after(view_of(topic(), version=2)) == 1
+        receiver.keeps = False
+        another = view_of(topic(), version=2, cluster_id="another")
+        receiver.logs.on_view(view_of(topic()), another)
+        assert rows_after(another) == 1
+        receiver.logs.on_view(another, view_of(topic(), version=3))
+        assert rows_after(view_of(topic(), version=3)) == 0 and reports == []
 
     run(scenario())
 

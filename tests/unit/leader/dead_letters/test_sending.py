@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
+import pytest
+
 from kshare_core.configs import Configs
 from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
@@ -14,7 +16,13 @@ from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_core.states import RecordState
 from kshare_leader.dead_letters.leader_target import LeaderTarget
 from kshare_leader.dead_letters.letters import OffsetRun
-from kshare_leader.dead_letters.limits import READ_ATTEMPTS, ROUNDS_LIMIT, STALLED_AFTER_MS
+from kshare_leader.dead_letters.limits import (
+    CHECK_INTERVAL_MS,
+    FORGET_AFTER_MS,
+    READ_ATTEMPTS,
+    ROUNDS_LIMIT,
+    STALLED_AFTER_MS,
+)
 from kshare_leader.dead_letters.port import DeadLetterSettings
 from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
@@ -26,7 +34,7 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import common_pb2, coordinator_pb2, leader_pb2
 from kshare_rpc.generated.methods import APPEND_DEAD_LETTERS, CREATE_TOPICS
 from kshare_rpc.network import ChannelUnavailable, Method, Payload, Request, Response
-from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk
 from support.leader.log.leader_logs import StillClock, topic, view_of
 from support.leader.share.group_limits import group_limits
 from support.leader.share.service import run
@@ -79,6 +87,28 @@ class HeldPartition:
         raise AssertionError("it is not at rest")
 
 
+class IdlePartition(HeldPartition):
+    """Its records are all archived, and a fetch waits for more unless `is_unused`."""
+
+    is_at_rest = True
+    is_unused = False
+
+    def unload_if_unused(self) -> None:
+        if self.is_unused:
+            self.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is unloaded")
+            self._letters.dropped(self, was_at_rest=True)
+
+
+class Writes(DiskEvents):
+    """Counts writes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def write_begins(self) -> None:
+        self.count += 1
+
+
 class Cluster:
     """A DeadLetters, and the answers that it gets: an error code, source offsets, or an exception."""
 
@@ -97,8 +127,11 @@ class Cluster:
         self.reports: list[str] = []
         self.at_once = self.most_at_once = 0
         self.gate: asyncio.Event | None = None
+        self.disk = MemoryDisk()
+        self.store = self.disk.open_store("leader")
+        self.unfinished = UnfinishedDeadLetters(self.store)
         self.letters = DeadLetters(
-            unfinished=UnfinishedDeadLetters(MemoryDisk().open_store("leader")),
+            unfinished=self.unfinished,
             target=LeaderTarget(
                 view=lambda: self.view,
                 channel=lambda address: self,
@@ -354,3 +387,48 @@ def test_dead_letters_go_without_records_that_stay_unreadable() -> None:
         assert 1_000_000 - log.failures == READ_ATTEMPTS * 10
 
     scenario(test)
+
+
+@pytest.mark.parametrize("are_unused", [False, True], ids=["idle for long", "unloaded"])
+def test_many_idle_share_partitions_are_forgotten_with_one_write(are_unused: bool) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        letters = cluster.letters
+        served = {(idle := IdlePartition(letters, number)).key: idle for number in range(100)}
+        letters.attach(find=lambda key: None if served[key].error else served[key], load=lambda key: served[key])
+        for key in served:
+            letters.before_archiving(key)
+        cluster.disk.events = writes = Writes()
+        await asyncio.sleep(FORGET_AFTER_MS / 2000)
+        assert len(cluster.unfinished) == 100 and writes.count == 0
+        IdlePartition.is_unused = are_unused
+        await asyncio.sleep((2 * CHECK_INTERVAL_MS + (0 if are_unused else FORGET_AFTER_MS)) / 1000)
+        assert len(cluster.unfinished) == 0 and writes.count == 1
+        assert UnfinishedDeadLetters(cluster.store).share_partitions() == []
+        await letters.stop()
+
+    try:
+        run(main)
+    finally:
+        IdlePartition.is_unused = False
+
+
+def test_a_share_partition_that_archives_again_before_it_is_forgotten_stays_unfinished() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        letters = cluster.letters
+        idle, other = IdlePartition(letters), IdlePartition(letters, 1)
+        for partition in (idle, other):
+            letters.before_archiving(partition.key)
+            letters.dropped(partition, was_at_rest=True)
+        letters.before_archiving(idle.key)
+        await asyncio.sleep(0)
+        assert cluster.unfinished.share_partitions() == [idle.key]
+        cluster.disk.fail_next_writes(1)
+        letters.dropped(idle, was_at_rest=True)
+        await asyncio.sleep(0)
+        assert cluster.unfinished.share_partitions() == [idle.key]
+        assert [report for report in cluster.reports if "still count as having dead letters" in report]
+        await letters.stop()
+
+    run(main)

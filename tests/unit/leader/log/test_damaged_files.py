@@ -16,11 +16,11 @@ from kshare_core.identifiers import TopicPartition
 from kshare_leader.engine.embedded import rows_below
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.store_identity import StoreIdentity
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.log.tail import TailCache
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2

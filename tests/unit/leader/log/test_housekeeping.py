@@ -99,6 +99,21 @@ def test_retention_runs_after_the_first_delay_and_then_at_its_interval() -> None
     run(test)
 
 
+def test_others_are_served_after_each_log_whose_retention_writes() -> None:
+    async def test() -> None:
+        house = House({"retention.ms": "1000"})
+        for key in (KEY, SECOND):
+            await house.put((b"k", b"old"), age_ms=2_000, key=key)
+        retention = asyncio.create_task(house.housekeeping.retain_all(compacted=None))
+        starts = []
+        while not retention.done():
+            await asyncio.sleep(0)
+            starts.append((house.log().log_start_offset, house.log(SECOND).log_start_offset))
+        assert starts[:2] == [(1, 0), (1, 1)]
+
+    run(test)
+
+
 def test_the_dirtiest_log_is_compacted_first_and_all_in_the_end() -> None:
     async def test() -> None:
         house = House(COMPACTED)

@@ -10,7 +10,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition
-from kshare_leader.log import keys
+from kshare_leader.log import keys, partition_logs
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.partition_logs import LOGS_OPENED_IN_A_TURN, QUEUED_APPENDS_LIMIT, PartitionLogs
 from kshare_leader.log.producers.pending_appends import Appended
@@ -341,8 +341,8 @@ def test_what_a_crash_left_of_a_deleted_topic_is_removed_at_the_next_start() -> 
     run(test())
 
 
-@pytest.mark.parametrize("again", [PartitionLogs.retry_and_expire, PartitionLogs.store_mended])
-def test_a_removal_that_fails_is_a_problem_and_is_tried_again(again: Callable[[PartitionLogs], None]) -> None:
+@pytest.mark.parametrize("again", ["retry_and_expire", "store_mended"])
+def test_a_removal_that_fails_is_a_problem_and_is_tried_again(again: str) -> None:
     async def test() -> None:
         disk = MemoryDisk()
         opened = disk.open_store("leader")
@@ -351,7 +351,10 @@ def test_a_removal_that_fails_is_a_problem_and_is_tried_again(again: Callable[[P
         disk.fail_next_writes(1, "input/output error")
         logs.on_view(view_of(topic(), topic(OTHER)), view_of(topic(OTHER), version=2))
         assert "input/output error" in logs.problems()[0]
-        again(logs)
+        if again == "store_mended":
+            logs.store_mended()
+        else:
+            await logs.retry_and_expire()
         assert logs.problems() == [] and partition_keys(opened) == {OTHER}
 
     run(test())
@@ -471,13 +474,49 @@ def test_silent_producers_are_forgotten_for_good() -> None:
         gap = memoryview(build_batch(producer_id=1, producer_epoch=0, base_sequence=50))
         await fill(logs, TOPIC)
         clock.value_ms += 86_400_000 - 1
-        logs.retry_and_expire()
+        await logs.retry_and_expire()
         assert await refused(logs, bytes(gap)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         clock.value_ms += 1
-        logs.retry_and_expire()
+        await logs.retry_and_expire()
         assert list(disk.scan(keys.PRODUCERS, b"")) == []
         gap_now = build_batch(producer_id=1, producer_epoch=0, base_sequence=50, timestamps_ms=[clock.value_ms])
         assert (await logs.append(KEY, memoryview(gap_now))).base_offset == 1
+
+    run(test())
+
+
+def test_silent_producers_of_many_partitions_are_removed_with_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Writes(DiskEvents):
+        count = 0
+
+        def write_begins(self) -> None:
+            self.count += 1
+
+    async def test() -> None:
+        disk, clock = MemoryDisk(), StillClock()
+        opened = disk.open_store("leader")
+        logs = open_logs(opened, topic(leaders=[1] * 10), clock=clock)
+        batches = [build_batch(producer_id=number, producer_epoch=0, base_sequence=0) for number in range(3)]
+        for log in logs.all_logs():
+            for batch in batches:
+                await logs.append(log.topic_partition, memoryview(batch))
+        clock.value_ms += 86_400_000
+        disk.fail_next_writes(1)
+        await logs.retry_and_expire()
+        assert len(list(opened.scan(keys.PRODUCERS, b""))) == 30
+        assert all(len(list(log.producers.items())) == 3 for log in logs.all_logs()), "nothing was removed"
+        disk.events = writes = Writes()
+        monkeypatch.setattr(partition_logs, "EXPIRED_IN_A_WRITE", 8)
+        expiry = asyncio.create_task(logs.retry_and_expire())
+        await asyncio.sleep(0)
+        assert writes.count == 1 and len(list(opened.scan(keys.PRODUCERS, b""))) == 22, "others have their turn now"
+        last = TopicPartition(TOPIC, 9)
+        await logs.append(last, memoryview(build_batch(producer_id=7, producer_epoch=0, base_sequence=0)))
+        await expiry
+        left = [(key[:20], keys.number_of(key)) for key, _ in opened.scan(keys.PRODUCERS, b"")]
+        assert left == [(keys.partition_prefix(last), 7)], "a producer that appended meanwhile stays"
+        assert writes.count == 5, "four of up to 8 producers, and the append"
+        assert all(not list(log.producers.items()) for log in logs.all_logs()[:-1])
 
     run(test())
 

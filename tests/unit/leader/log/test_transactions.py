@@ -479,7 +479,7 @@ def test_an_open_transaction_outlives_the_expiry_of_its_producer() -> None:
         await append(logs, KEY, transactional_batch(2, 0))
         await logs.end_transaction(KEY, end_of(2, committed=True))
         clock.value_ms += 10 * 86_400_000
-        logs.retry_and_expire()
+        await logs.retry_and_expire()
         log = logs.lookup(KEY)
         assert [producer_id for producer_id, _ in log.producers.items()] == [1]
         assert positions(log) == (0, 3)

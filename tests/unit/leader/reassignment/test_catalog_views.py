@@ -12,7 +12,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.log import keys
-from kshare_leader.log.stray_topics import StrayTopics
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import COPIES_AT_ONCE, PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogStart, CatalogView

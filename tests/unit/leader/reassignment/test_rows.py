@@ -18,7 +18,7 @@ from kshare_leader.reassignment.sender import PAGE_LIMIT_BYTES, PartitionSender
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.reassignment.copy_loop import MoveProblem
-from kshare_runtime.memory_store import MemoryDisk, MemoryStore
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from support.leader.log.leader_logs import BROKER, KEY, NODE_ID, TOPIC, StillClock, topic, view_of
 
@@ -76,6 +76,21 @@ def test_pages_bring_every_row_and_no_other(rows: Stored, others: Stored, page_b
     sending.remove(KEY)
     assert everything(source, KEY) == {}
     assert all(everything(source, other) == {name: of for name, of in others.items() if of} for other in NEIGHBOURS)
+
+
+def test_the_rows_of_all_families_are_removed_with_one_write() -> None:
+    class Writes(DiskEvents):
+        count = 0
+
+        def write_begins(self) -> None:
+            self.count += 1
+
+    disk = MemoryDisk()
+    store = opened(disk)
+    put(store, KEY, {family: {b"": b""} for family in FAMILIES})
+    disk.events = writes = Writes()
+    PartitionRows(store).remove(KEY)
+    assert writes.count == 1 and everything(store, KEY) == {}
 
 
 def test_marks_are_durable_and_of_one_partition() -> None:

@@ -31,7 +31,7 @@ from kshare_core.errors import StorageFailure
 from kshare_runtime.background_sync import BackgroundSync, background_sync
 from kshare_runtime.large_values.files import FILE_BYTES, ValueFile, ValueFiles, pointer_of
 from kshare_runtime.large_values.folder import ValueFolder
-from kshare_runtime.ports import AppendedWrite, KeyValueStore, MendableStore, Write
+from kshare_runtime.ports import AppendedWrite, KeyRange, KeyValueStore, MendableStore, Write
 
 FROM_BYTES = 256 * 1024
 """The appended values of one prefix that one write has to bring at least, to lie in a file: with 70 to 130 KB the two
@@ -156,11 +156,14 @@ class ValueFileStore:
         self._store.finish_writes()
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        self.delete_ranges([KeyRange(family, start, end)])
+
+    def delete_ranges(self, ranges: Sequence[KeyRange]) -> None:
         self._finish_staged()
         self._check_writable()
-        self._store.delete_range(family, start, end)
-        if family == self._family:
-            for prefix in self._values.prefixes_between(start, end):
+        self._store.delete_ranges(ranges)
+        for family, start, end in ranges:
+            for prefix in self._values.prefixes_between(start, end) if family == self._family else ():
                 self._keep(prefix)
 
     def _check_writable(self) -> None:

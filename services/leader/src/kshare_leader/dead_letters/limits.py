@@ -28,6 +28,8 @@ CHECK_INTERVAL_MS = 1_000
 """How often unloaded share-partitions with unfinished dead letters are looked for."""
 FORGET_AFTER_MS = 60_000
 """A share-partition without dead letters for this long is loaded after a restart only for a fetch."""
+FORGOTTEN_IN_A_WRITE = 1_000
+"""Share-partitions that one write removes from the unfinished ones."""
 LOADS_LIMIT = 100
 """The limit of share-partitions that one check loads."""
 APPENDED_RUNS_LIMIT = IN_FLIGHT_OFFSETS_LIMIT

@@ -15,7 +15,8 @@ log names their offsets. The same holds for a record whose dead letter exceeds t
 without the copy.
 
 **After a restart**, or when state had to be read again, share-partitions that are remembered as unfinished are loaded
-without waiting for a fetch (see `unfinished`).
+without waiting for a fetch (see `unfinished`). Those that have become idle are forgotten in the next turn of the event
+loop, many with one write.
 
 A change of the group's dead-letter topic, or of the number of its partitions, while dead letters are in flight can
 leave a second copy, because each partition knows only its own dead letters.
@@ -27,6 +28,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from kshare_core.contained_bugs import report_contained_bug
@@ -39,6 +41,7 @@ from kshare_leader.dead_letters.limits import (
     ARCHIVING_RUNS_LIMIT,
     CHECK_INTERVAL_MS,
     FORGET_AFTER_MS,
+    FORGOTTEN_IN_A_WRITE,
     LOADS_LIMIT,
     PROBLEMS_LIMIT,
     READ_ATTEMPTS,
@@ -116,6 +119,9 @@ class DeadLetters:
         self._refusals: dict[str, _Refusals] = {}
         self._loading: dict[SharePartitionKey, _Loading] = {}
         self._idle_since_ms: dict[SharePartitionKey, int] = {}
+        self._to_forget: dict[SharePartitionKey, None] = {}
+        """Share-partitions that are unfinished no more, until this is written."""
+        self._forgetting: asyncio.Handle | None = None
         self._check_timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -134,6 +140,7 @@ class DeadLetters:
     def before_archiving(self, key: SharePartitionKey) -> None:
         """Remembers a share-partition before its first write with Archiving records; raises StorageFailure."""
         self._unfinished.remember(key)
+        self._to_forget.pop(key, None)
         self._idle_since_ms.pop(key, None)
         self._watch()
 
@@ -159,7 +166,7 @@ class DeadLetters:
             if work.timer is not None:
                 work.timer.cancel()
         self._target.dropped(key)
-        if key not in self._unfinished:
+        if not self._is_unfinished(key):
             return
         self._idle_since_ms.pop(key, None)
         is_gone = served.error is not None and served.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -173,8 +180,9 @@ class DeadLetters:
 
     def found_archiving(self, key: SharePartitionKey) -> None:
         """The stored state of a share-partition of this leader has Archiving records: it is loaded for them."""
-        if key not in self._unfinished:
+        if not self._is_unfinished(key):
             self._unfinished.remember(key)
+            self._to_forget.pop(key, None)
             self._watch(at_once=True)
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
@@ -381,7 +389,7 @@ class DeadLetters:
             served = self._find(key)
             if served is not None:
                 self._forget_when_idle(key, served)
-            elif loads < LOADS_LIMIT:
+            elif loads < LOADS_LIMIT and key not in self._to_forget:
                 loads += self._try_load(key)
         self._watch()
 
@@ -411,10 +419,26 @@ class DeadLetters:
     def _forget(self, key: SharePartitionKey) -> None:
         self._idle_since_ms.pop(key, None)
         self._loading.pop(key, None)
+        self._to_forget[key] = None
+        if self._forgetting is None:
+            self._forgetting = asyncio.get_running_loop().call_soon(self._forget_some)
+
+    def _forget_some(self) -> None:
+        """Forgets what is to be forgotten, FORGOTTEN_IN_A_WRITE share-partitions in a turn of the event loop."""
+        self._forgetting = None
+        keys = list(islice(self._to_forget, FORGOTTEN_IN_A_WRITE))
+        for key in keys:
+            del self._to_forget[key]
         try:
-            self._unfinished.forget(key)
+            self._unfinished.forget_all(keys)
         except StorageFailure as failure:
-            self._report(f"{key} is still remembered as having dead letters to send: {failure}")
+            others = f" and {len(keys) - 1} others" if len(keys) > 1 else ""
+            self._report(f"{keys[0]}{others} still count as having dead letters to send: {failure}")
+        if self._to_forget:
+            self._forgetting = asyncio.get_running_loop().call_soon(self._forget_some)
+
+    def _is_unfinished(self, key: SharePartitionKey) -> bool:
+        return key in self._unfinished and key not in self._to_forget
 
 
 def _count_of(runs: Iterable[OffsetRun]) -> int:

@@ -12,10 +12,11 @@ its share-partitions have Archiving records (`share.stored_progress`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from kshare_core.identifiers import TOPIC_ID_LENGTH, SharePartitionKey, TopicPartition
-from kshare_leader.log import keys
+from kshare_leader.log.keys import UNFINISHED_DEAD_LETTERS, partition_prefix
 from kshare_rpc.catalog import CatalogView
 from kshare_runtime.ports import KeyValueStore, Write
 
@@ -35,7 +36,9 @@ class Unfinished(Protocol):
         """Adds a share-partition."""
         ...
 
-    def forget(self, key: SharePartitionKey) -> None: ...
+    def forget_all(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Removes those of the share-partitions that are in the set."""
+        ...
 
     def partition_changed(self, partition: TopicPartition) -> None:
         """Handles a reassignment of a partition's rows to or from this leader."""
@@ -69,8 +72,9 @@ class RememberedDeadLetters:
     def remember(self, key: SharePartitionKey) -> None:
         self._known[key] = None
 
-    def forget(self, key: SharePartitionKey) -> None:
-        self._known.pop(key, None)
+    def forget_all(self, keys: Sequence[SharePartitionKey]) -> None:
+        for key in keys:
+            self._known.pop(key, None)
 
     def partition_changed(self, partition: TopicPartition) -> None:
         """No rows are copied with this engine."""
@@ -98,7 +102,7 @@ class UnfinishedDeadLetters:
         """`rows` are those below the checksums, whose keys tell all: a damaged row is as good as any."""
         self._store = store
         self._rows = rows or store
-        self._known = {_parse(key): None for key, _ in self._rows.scan(keys.UNFINISHED_DEAD_LETTERS, b"")}
+        self._known = {_parse(key): None for key, _ in self._rows.scan(UNFINISHED_DEAD_LETTERS, b"")}
 
     def __contains__(self, key: SharePartitionKey) -> bool:
         return key in self._known
@@ -112,18 +116,21 @@ class UnfinishedDeadLetters:
     def remember(self, key: SharePartitionKey) -> None:
         """Adds a share-partition, durably."""
         if key not in self._known:
-            self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), b"")])
+            self._store.write([Write(UNFINISHED_DEAD_LETTERS, _row_key(key), b"")])
             self._known[key] = None
 
-    def forget(self, key: SharePartitionKey) -> None:
-        if key in self._known:
-            self._store.write([Write(keys.UNFINISHED_DEAD_LETTERS, _row_key(key), None)])
+    def forget_all(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Removes those of the share-partitions that are in the set, with one durable write."""
+        known = dict.fromkeys(key for key in keys if key in self._known)
+        if known:
+            self._store.write([Write(UNFINISHED_DEAD_LETTERS, _row_key(key), None) for key in known])
+        for key in known:
             del self._known[key]
 
     def partition_changed(self, partition: TopicPartition) -> None:
         """Reads a partition's rows again after its reassignment to or from this leader."""
-        prefix = keys.partition_prefix(partition)
-        found = [_parse(key) for key, _ in self._rows.scan(keys.UNFINISHED_DEAD_LETTERS, prefix, prefix + _END)]
+        prefix = partition_prefix(partition)
+        found = [_parse(key) for key, _ in self._rows.scan(UNFINISHED_DEAD_LETTERS, prefix, prefix + _END)]
         known = {key: None for key in self._known if key.topic_partition != partition}
         self._known = known | dict.fromkeys(found)
 
@@ -140,7 +147,7 @@ class UnfinishedDeadLetters:
 
 
 def _row_key(key: SharePartitionKey) -> bytes:
-    return keys.partition_prefix(key.topic_partition) + key.group_id.encode()
+    return partition_prefix(key.topic_partition) + key.group_id.encode()
 
 
 def _parse(key: bytes) -> SharePartitionKey:

@@ -26,12 +26,12 @@ from kshare_leader.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.history.leader_target import LeaderHistoryTarget
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
 from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
 from kshare_leader.log.store_identity import StoreIdentity
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_leader.reassignment.sender import PartitionSender
@@ -143,7 +143,7 @@ class EmbeddedEngine:
             node_id=settings.node_id,
             page_bytes=settings.move_page_bytes,
         )
-        self._receiver = AppendDeadLettersHandler(self.logs, store, environment.clock)
+        self._receiver = AppendDeadLettersHandler(self.logs, store, environment.clock, keeps=strays.keeps)
         self._sender = PartitionSender(
             rows=rows,
             view=lambda: follower.view,
@@ -247,6 +247,6 @@ class EmbeddedEngine:
         node = self._node
         while True:
             await asyncio.sleep(node.settings.producer_expiration_check_interval_ms / 1000)
-            self.logs.retry_and_expire()
+            await self.logs.retry_and_expire()
             if node.has_lease() and node.follower.view.version:
                 self._receiver.remove_unneeded(node.follower.view, node.report)

@@ -40,8 +40,17 @@ TOPIC_ID_BYTES = 16
 class AppendDeadLettersHandler:
     """Answers `Leader/AppendDeadLetters`."""
 
-    def __init__(self, logs: PartitionLogs, store: KeyValueStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        logs: PartitionLogs,
+        store: KeyValueStore,
+        clock: Clock,
+        *,
+        keeps: Callable[[bytes], bool] = lambda topic_id: False,
+    ) -> None:
+        """`keeps`: whether a topic that the catalog does not know may be no deleted one (`StrayTopics.keeps`)."""
         self._logs = logs
+        self._keeps = keeps
         self._store = store
         self._clock = clock
         self._under_way: dict[bytes, asyncio.Future[None]] = {}
@@ -105,8 +114,10 @@ class AppendDeadLettersHandler:
         """Removes rows of sources whose topic was deleted, or whose group has had no dead-letter topic for ROW_KEPT_MS.
 
         Rows of a deleted dead-letter topic are removed with its records. A disk failure is reported and retried at the
-        next call.
+        next call. A catalog of another cluster removes nothing.
         """
+        if self._logs.is_foreign:
+            return
         try:
             self._remove_unneeded(view)
         except StorageFailure as failure:
@@ -121,6 +132,8 @@ class AppendDeadLettersHandler:
                 has_topic = view.group_configs.get(source.group_id, {}).get("errors.deadletterqueue.topic.name")
                 if has_topic or _decoded(value).last_append_ms >= forgotten_before_ms:
                     continue
+            elif self._keeps(source.topic_id):
+                continue
             if key not in self._under_way:
                 removed.append(Write(keys.DEAD_LETTERS, key, None))
             if len(removed) == ROWS_REMOVED_LIMIT:

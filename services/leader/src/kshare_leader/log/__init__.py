@@ -7,5 +7,7 @@ Producers: `producers.state` (the producers of one log) with the rules of `produ
 `producers.transactions` (open, ended, aborted) and `producers.verifications`; `transaction_verifier` calls the
 coordinator (KIP-890).
 
+Topics that the catalog does not have, and their records: `deleted_topics`.
+
 Deletion: `segments` (the units of retention), `retention`, `compaction`, and `housekeeping`, which runs both.
 """

@@ -35,7 +35,7 @@ KEY_BYTES = 192
 PUT_OFF_MS = 5 * 60_000
 """For how long a log whose compaction failed is compacted only where no other one is due."""
 LOGS_PER_TURN = 50
-"""Logs whose retention is checked before the task yields to the event loop."""
+"""Logs whose retention is checked before the task yields to the event loop, where none of them needed a write."""
 
 
 class LogHousekeeping:
@@ -77,10 +77,9 @@ class LogHousekeeping:
     async def retain_all(self, *, compacted: bool | None) -> None:
         """Applies retention to logs of compacted topics (True), of other topics (False), or of all (None)."""
         for count, log in enumerate(self._logs.all_logs()):
-            if count % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+            has_written = (compacted is None or log.settings.compacts == compacted) and self._retain(log)
+            if has_written or count % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            if compacted is None or log.settings.compacts == compacted:
-                self._retain(log)
 
     async def clean_one(self) -> bool:
         """Compacts the due log with the largest dirty ratio; False where none is due or the run failed."""
@@ -131,15 +130,18 @@ class LogHousekeeping:
             else:
                 result = await log.reader.aside.run(step)
 
-    def _retain(self, log: PartitionLog) -> None:
+    def _retain(self, log: PartitionLog) -> bool:
+        """Whether that took a durable write, or an attempt."""
         if log.is_closed or self._logs.find(log.topic_partition) is not log:
-            return
+            return False
         try:
             now_ms = self._clock.now_ms()
             log.segments.note_time(now_ms)
             start_offset = retained_from(log.segments, log.settings, now_ms, log.high_watermark)
-            if start_offset > log.log_start_offset:
+            has_moved = start_offset > log.log_start_offset
+            if has_moved:
                 self._logs.move_starts([(log, start_offset)])
-            log.remove_unreachable()
+            return log.remove_unreachable() or has_moved
         except StorageFailure as failure:
             self._report(f"retention of partition {log.name} failed: {failure}")
+            return True

@@ -516,19 +516,24 @@ class PartitionLog:
         self._leader_epochs.forget_below(change.positions.start_offset)
         self._has_unreachable = True
 
-    def remove_unreachable(self) -> None:
-        """Frees the disk of batches and aborted transactions below the log start offset; StorageFailure."""
+    def remove_unreachable(self) -> bool:
+        """Frees the disk of batches and aborted transactions below the log start offset; StorageFailure.
+
+        Returns whether there were any.
+        """
         if not self._has_unreachable:
-            return
+            return False
         self._settle()
         start_offset = self._positions.start_offset
         first = next(iter(self._stored.from_offset(start_offset)), None)
         end = keys.long_key(self._prefix, start_offset if first is None else first.base_offset)
         # After a restart there is usually nothing below; a scan finds that out without a write.
-        if any(True for _ in self._store.scan(keys.LOG, self._prefix, end)):
+        found = any(True for _ in self._store.scan(keys.LOG, self._prefix, end))
+        if found:
             self.producers.aborted.forget_before(start_offset)
             self._store.delete_range(keys.LOG, self._prefix, end)
         self._has_unreachable = False
+        return found
 
     def stored_batches(self, start_offset: int, end_offset: int) -> Iterator[StoredBatch]:
         """Batches on disk for compaction; the store must not be written while the iterator is in use."""

@@ -9,7 +9,7 @@ write fails, no offset was assigned: every append of the turn gets KAFKA_STORAGE
 waits for the write under way (`settle`), so that it meets no log whose end is not decided.
 
 **The catalog.** `on_view` opens the logs of partitions that are placed here, closes those that no longer are, and
-removes the records of deleted topics. Records of a deleted topic that a crash left behind are removed at the next
+begins to remove the records of deleted topics (`topic_removal`). Those that a crash left behind are removed at the next
 start. Records of topics that an older catalog does not know are kept (`stray_topics`). A store belongs to one cluster
 and keeps its id. With a catalog of another cluster (the coordinator's disk is new, or an address is wrong) the node
 opens nothing and removes nothing.
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -47,6 +48,9 @@ from kshare_leader.log.batch_validation import (
     ProducedBatch,
     rules_of,
 )
+from kshare_leader.log.deleted_topics.stray_topics import CONFIG as DELETED_STRAYS
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
+from kshare_leader.log.deleted_topics.topic_removal import TopicRemoval
 from kshare_leader.log.partition_log import PartitionLog
 from kshare_leader.log.producers.pending_appends import Appended, PendingAppends
 from kshare_leader.log.producers.refused_firsts import ANY_EPOCH, REMEMBERED_ERRORS, RefusedFirsts, check_leader_epoch
@@ -55,8 +59,6 @@ from kshare_leader.log.producers.state import TransactionalAppend
 from kshare_leader.log.producers.transactions import EndTransaction
 from kshare_leader.log.record_reader import RecordReader
 from kshare_leader.log.store_identity import StoreIdentity
-from kshare_leader.log.stray_topics import CONFIG as DELETED_STRAYS
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
 from kshare_leader.metrics import LeaderMetrics
@@ -68,6 +70,8 @@ QUEUED_APPENDS_LIMIT = 10_000
 """Appends that wait for the disk; more get KAFKA_STORAGE_ERROR."""
 LOGS_OPENED_IN_A_TURN = 50
 """A log takes some 0.25 ms to open: a turn of 200 took 46 ms, in which no client of another partition was answered."""
+EXPIRED_IN_A_WRITE = 10_000
+"""Expired producers that one write removes; the event loop serves clients before the next one."""
 WRITE_LIMIT_BYTES = 64 * 1024 * 1024
 """A write ends with the append that exceeds this; the rest of the queue waits for the next turn."""
 
@@ -167,7 +171,13 @@ class PartitionLogs:
         self._offline: dict[TopicPartition, str] = {}
         self._unreadable: dict[TopicPartition, TopicSettings] = {}
         """Those of the offline partitions whose logs the store could not read."""
-        self._topics_to_remove: dict[bytes, str] = {}
+        self._removal = TopicRemoval(
+            store,
+            rows=rows,
+            is_allowed=lambda: self._identity_problem is None and not self._strays.is_unsure,
+            on_removed=self._strays.forget,
+            report=report,
+        )
         self._identity = identity or StoreIdentity(store, node_id)
         self._identity_problem: str | None = None
         self._write_failure: str | None = None
@@ -475,7 +485,7 @@ class PartitionLogs:
             self._offline.pop(key, None)
             self._unreadable.pop(key, None)
             self._unopened.pop(key, None)
-        self._remove_topics()
+        self._removal.go_on()
         for topic_id, topic in new.topics_by_id.items():
             if was_foreign or topic is not old.topics_by_id.get(topic_id):
                 self._follow_topic(topic)
@@ -499,24 +509,47 @@ class PartitionLogs:
             if self._identity_problem is not None:
                 return
             self._note_removed(CatalogView(), self._view)
+            self._removal.go_on()
             for topic in self._view.topics_by_id.values():
                 self._follow_topic(topic)
         for key, settings in self._unreadable.items():
             self._unopened.setdefault(key, settings)
         self._open_some()
 
-    def retry_and_expire(self) -> None:
+    async def retry_and_expire(self) -> None:
         """Periodic work: removes expired producers and repeats removals of topics that failed."""
         self.settle()
-        self._remove_topics()
-        expiration_ms = self._configs.integer("producer.id.expiration.ms")
-        now_ms = self._clock.now_ms()
-        for log in self._logs.values():
+        self._removal.go_on()
+        logs = deque(self._logs.values())
+        while logs:
             try:
-                log.producers.expire(now_ms, expiration_ms)
+                self._expire_some(logs)
             except StorageFailure as failure:
-                self._report(f"expired producers of partition {log.name} could not be removed: {failure}")
+                self._report(f"expired producers could not be removed: {failure}")
                 return
+            await asyncio.sleep(0)
+
+    def _expire_some(self, logs: deque[PartitionLog]) -> None:
+        """Removes up to EXPIRED_IN_A_WRITE producers with one durable write; `logs` keeps those that may have more.
+
+        StorageFailure: no producer was removed.
+        """
+        self.settle()
+        expiration_ms, now_ms = self._configs.integer("producer.id.expiration.ms"), self._clock.now_ms()
+        expired: list[tuple[PartitionLog, list[int]]] = []
+        room = EXPIRED_IN_A_WRITE
+        while logs and room:
+            log = logs[0]
+            producer_ids = [] if log.is_closed else log.producers.expired(now_ms, expiration_ms, room)
+            expired.append((log, producer_ids))
+            room -= len(producer_ids)
+            if room:
+                logs.popleft()
+        writes = [write for log, producer_ids in expired for write in log.producers.removals(producer_ids)]
+        if writes:
+            self._store.write(writes)
+        for log, producer_ids in expired:
+            log.producers.forget(producer_ids)
 
     @property
     def offline_count(self) -> int:
@@ -529,15 +562,14 @@ class PartitionLogs:
         if self._identity_problem is not None:
             found.append(self._identity_problem)
         found.extend(self._offline.values())
-        for topic_id, why in self._topics_to_remove.items():
-            found.append(f"the records of topic {topic_id_text(topic_id)} are not removed: {why}")
+        found.extend(self._removal.problems())
         return found
 
     def store_mended(self) -> None:
         """Called when the store accepts writes again: what failed meanwhile is not a problem any more, or done now."""
         self._write_failure = None
         self.settle()
-        self._remove_topics()
+        self._removal.go_on()
 
     def close(self) -> None:
         """Closes all logs; waiting appends are answered with NOT_LEADER_OR_FOLLOWER. The store stays open."""
@@ -555,6 +587,7 @@ class PartitionLogs:
         self._close_all()
 
     def _close_all(self) -> None:
+        self._removal.pause()
         self._unopened.clear()
         if self._opening is not None:
             self._opening.cancel()
@@ -644,9 +677,13 @@ class PartitionLogs:
 
     def _note_removed(self, old: CatalogView, new: CatalogView) -> None:
         """Notes which topics' records are to be removed now that the view is known, and logs each of them."""
-        for topic_id in self._strays.follow(old, new):
+        missing = self._strays.follow(old, new)
+        self._removal.keep(new.topics_by_id, self._strays)
+        for topic_id in missing:
+            if topic_id in self._removal:
+                continue
             known = old.topics_by_id.get(topic_id)
-            self._topics_to_remove[topic_id] = "its topic was deleted"
+            self._removal.add(topic_id)
             if known is None:
                 self._report(f"removing the records of topic {topic_id_text(topic_id)}, which no longer exists")
             else:
@@ -655,20 +692,8 @@ class PartitionLogs:
         named = self._configs[DELETED_STRAYS]
         assert isinstance(named, tuple), f"{DELETED_STRAYS} is {named!r}, not a list"
         for topic_id in self._strays.among(named):
-            self._topics_to_remove[topic_id] = f"it is stray, and {DELETED_STRAYS} names it"
+            self._removal.add(topic_id)
             self._report(f"removing the records of topic {topic_id_text(topic_id)}: {DELETED_STRAYS} names it")
-
-    def _remove_topics(self) -> None:
-        for topic_id in list(self._topics_to_remove):
-            try:
-                for family in keys.PARTITION_FAMILIES:
-                    self._store.delete_range(family, topic_id, keys.end_of_topic(topic_id))
-            except StorageFailure as failure:
-                self._topics_to_remove[topic_id] = str(failure)
-                self._report(f"the records of topic {topic_id_text(topic_id)} could not be removed: {failure}")
-                return
-            del self._topics_to_remove[topic_id]
-            self._strays.forget(topic_id)
 
 
 def _loop_ms() -> int:

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TOPIC_ID_LENGTH, TopicPartition
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.stored_batches import StoredBatches
-from kshare_leader.log.stray_topics import StrayTopics
 from kshare_runtime.checksummed_rows import CorruptRow
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import KeyRange, KeyValueStore, Write
 
 MARK = b"moving-partition/"
 END_OF_MARKS = b"moving-partition0"
@@ -200,8 +200,7 @@ class PartitionRows:
         end = keys.after_prefix(prefix)
         if end is None:
             raise StorageFailure(f"no range of keys ends after those that begin with {prefix.hex()}")
-        for family in FAMILIES:
-            self._store.delete_range(family, prefix, end)
+        self._store.delete_ranges([KeyRange(family, prefix, end) for family in FAMILIES])
 
 
 def _marked(key: bytes) -> TopicPartition:

@@ -60,15 +60,24 @@ def group_ids(state: CoordinatorState) -> list[str]:
 
 
 def group_count(state: CoordinatorState) -> int:
-    """Groups of all types; looks at every group with offsets."""
-    simple = sum(not _has_members_table(state, group_id) for group_id in state.offsets.group_ids())
-    return _table_count(state) + simple
+    """Groups of all types; looks at every group that is in a table."""
+    committed, in_transactions = state.offsets.committed, state.offsets.open_producers
+    tables = (state.classic_groups, state.consumer_groups, state.share_groups)
+    in_both = sum(sum(map(committed.__contains__, table)) for table in tables)
+    in_both += sum(group_id not in committed and _has_members_table(state, group_id) for group_id in in_transactions)
+    return _table_count(state) + state.offsets.group_count() - in_both
 
 
 def is_full(state: CoordinatorState, max_groups: int) -> bool:
-    """Whether there are `max_groups` groups (kshare.max.groups); counts exactly only near the limit."""
-    if _table_count(state) + state.offsets.group_count() < max_groups:
+    """Whether there are `max_groups` groups (kshare.max.groups); counts exactly only where bounds do not tell.
+
+    Most groups are in a table and have offsets, so the exact count begins at half the limit.
+    """
+    table_count, offset_count = _table_count(state), state.offsets.group_count()
+    if table_count + offset_count < max_groups:
         return False
+    if max(table_count, offset_count) >= max_groups:
+        return True
     return group_count(state) >= max_groups
 
 

@@ -8,6 +8,7 @@ the log's atomic write; `commit` applies the changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -59,7 +60,6 @@ class ProducerState:
 
     def __init__(self, store: KeyValueStore, key: TopicPartition, *, limit: int = PRODUCERS_LIMIT) -> None:
         """StorageFailure where the disk fails, struct.error where an entry is damaged."""
-        self._store = store
         self._prefix = keys.partition_prefix(key)
         pairs = store.scan(keys.PRODUCERS, self._prefix, keys.after_prefix(self._prefix))
         self._table = ProducerTable([(keys.number_of(key), decode_producer(row)) for key, row in pairs], limit=limit)
@@ -191,16 +191,21 @@ class ProducerState:
             for producer_id, verification in changes.verified.items():
                 self._verifications.clear(producer_id, verification)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Removes, durably, producers that were silent for `expiration_ms`; StorageFailure."""
+    def expired(self, now_ms: int, expiration_ms: int, limit: int) -> list[int]:
+        """Up to `limit` producers that were silent for `expiration_ms`; ends verifications that are as old.
+
+        `forget` them when their `removals` are durable.
+        """
         self._verifications.expire(now_ms, expiration_ms)
-        expired = list(self._table.expired(now_ms, expiration_ms))
-        if not expired:
-            return
-        self._store.write(
-            [Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), None) for producer_id in expired]
-        )
-        for producer_id in expired:
+        return list(islice(self._table.expired(now_ms, expiration_ms), limit))
+
+    def removals(self, producer_ids: Iterable[int]) -> Iterator[Write]:
+        """The writes that remove the entries of these producers."""
+        return (Write(keys.PRODUCERS, keys.long_key(self._prefix, producer_id), None) for producer_id in producer_ids)
+
+    def forget(self, producer_ids: Iterable[int]) -> None:
+        """Removes the entries of producers whose rows are removed."""
+        for producer_id in producer_ids:
             self._table.remove(producer_id)
 
     def _verification(self, producer_id: int, pending: PendingAppends) -> Verification | None:

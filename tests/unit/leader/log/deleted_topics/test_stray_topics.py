@@ -13,8 +13,8 @@ from kshare_core.configs.process import PROCESS_CONFIGS
 from kshare_core.identifiers import SharePartitionKey, TopicPartition, topic_id_text
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.log import keys
+from kshare_leader.log.deleted_topics.stray_topics import CONFIG, StrayTopics
 from kshare_leader.log.partition_logs import PartitionLogs
-from kshare_leader.log.stray_topics import CONFIG, StrayTopics
 from kshare_leader.reassignment.rows import PartitionRows
 from kshare_rpc.catalog import CatalogStart, CatalogView
 from kshare_runtime.checksummed_rows import ChecksummedRows, CorruptRow

@@ -72,7 +72,6 @@ class StrayTopics:
         self._on_older = on_older
         self._is_read = False
         self._is_unsure = False
-        """Whether the newest view does not tell which topics were deleted: it is older, or could not be compared."""
         self._position: _Position | None = None
         self._strays: dict[bytes, None] = {}
         self._unstored: dict[bytes, bytes | None] = {}
@@ -143,6 +142,14 @@ class StrayTopics:
                 "was restored from an older copy. The records are kept. A restore of the coordinator from a newer copy "
                 f"brings the topic back; {CONFIG}={name} in this leader's configs removes its records at the next start"
             )
+
+    def __contains__(self, topic_id: object) -> bool:
+        return topic_id in self._strays
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the newest view does not tell which topics were deleted: it is older, or could not be compared."""
+        return self._is_unsure
 
     def among(self, named: Collection[str]) -> list[bytes]:
         """The stray topics whose ids are `named`."""
