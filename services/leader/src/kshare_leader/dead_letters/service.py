@@ -47,6 +47,7 @@ from kshare_leader.dead_letters.limits import (
     RETRY_INTERVAL_MS,
     ROUNDS_LIMIT,
     STALLED_AFTER_MS,
+    STATE_CHECK_TIMEOUT_MS,
 )
 from kshare_leader.dead_letters.port import ArchivingPartition, DeadLetterSettings
 from kshare_leader.dead_letters.target import CannotStore, DeadLetterTarget
@@ -349,13 +350,36 @@ class DeadLetters:
         try:
             appended = await self._target.append(served, destination, letters)
         except KafkaError as fenced:
-            if served.error is None:
-                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, fenced.message))
+            await self._fenced(served, fenced)
             return
         if served.error is not None:
             return
         self._metrics.dead_letters(served.key, stored=_count_of(appended))
         served.dead_letters_done(appended, stored_in=settings.topic_name)
+
+    async def _fenced(self, served: ArchivingPartition, fenced: KafkaError) -> None:
+        """Drops a share-partition that the share coordinator has a newer state of; raises CannotStore if it has none.
+
+        Without a newer state, the state itself is older than the dead letters, as after a restore of an older backup of
+        the share coordinator. A load would only read the same state, and end the locks of members each time.
+        """
+        if served.error is not None:
+            return
+        try:
+            async with asyncio.timeout(STATE_CHECK_TIMEOUT_MS / 1000):
+                is_replaced = await served.is_state_replaced()
+        except TimeoutError:
+            raise CannotStore(f"{fenced.message}; and its state cannot be read to find a newer one") from None
+        except KafkaError:  # it cannot be loaded either, and a load names the problem
+            is_replaced = True
+        if not is_replaced:
+            raise CannotStore(
+                f"{fenced.message}; its share coordinator may have been restored from an older backup. Reset the "
+                "group's offsets, or remove errors.deadletterqueue.topic.name from the group to archive the records "
+                "without dead letters"
+            )
+        if served.error is None:
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, fenced.message))
 
     def _source(self, key: SharePartitionKey) -> Source:
         topic = self._view().topics_by_id.get(key.topic_id)
