@@ -108,8 +108,9 @@ class Cluster:
         self.reports: list[str] = []
         self.at_once = self.most_at_once = 0
         self.gate: asyncio.Event | None = None
+        self.disk = MemoryDisk()
         self.letters = DeadLetters(
-            unfinished=UnfinishedDeadLetters(MemoryDisk().open_store("leader")),
+            unfinished=UnfinishedDeadLetters(self.disk.open_store("leader")),
             target=LeaderTarget(
                 view=lambda: self.view,
                 channel=lambda address: self,
@@ -321,6 +322,34 @@ def test_so_many_rounds_are_under_way_at_once_and_no_more() -> None:
         assert cluster.most_at_once == ROUNDS_LIMIT
         assert [partition.start_offset for partition in held] == [10] * len(held)
         assert len(cluster.requests) == len(held)
+
+    scenario(test)
+
+
+def test_archiving_records_that_a_full_disk_cannot_note_are_reported_and_noted_later() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        loaded: list[SharePartitionKey] = []
+
+        def load(key: SharePartitionKey) -> HeldPartition:
+            loaded.append(key)
+            return HeldPartition(cluster.letters, key.partition)
+
+        cluster.letters.attach(find=lambda key: None, load=load)
+        found = [SharePartitionKey("g", SOURCE, number) for number in range(3)]
+        cluster.disk.fail_next_writes(4)
+        for key in [*found, found[0]]:
+            cluster.letters.found_archiving(key)
+        await asyncio.sleep(5)
+        assert loaded == [] and len(cluster.reports) == 1 and "No space left" in cluster.reports[0]
+        for key in found:
+            cluster.letters.found_archiving(key)
+        await asyncio.sleep(0.5)
+        assert loaded == found
+        cluster.disk.fail_next_writes(1)
+        cluster.letters.found_archiving(SharePartitionKey("g", SOURCE, 3))
+        assert len(cluster.reports) == 2
+        await cluster.letters.stop()
 
     scenario(test)
 

@@ -118,6 +118,8 @@ class DeadLetters:
         self._loading: dict[SharePartitionKey, _Loading] = {}
         self._idle_since_ms: dict[SharePartitionKey, int] = {}
         self._check_timer: asyncio.TimerHandle | None = None
+        self._remember_failure = ""
+        """The failure of the newest note about Archiving records that were found; empty if it was written."""
         self._stopped = False
 
     def attach(
@@ -173,10 +175,22 @@ class DeadLetters:
     # Calls from the node
 
     def found_archiving(self, key: SharePartitionKey) -> None:
-        """The stored state of a share-partition of this leader has Archiving records: it is loaded for them."""
-        if key not in self._unfinished:
+        """The stored state of a share-partition of this leader has Archiving records: it is loaded for them.
+
+        A StorageFailure is logged, and the next refresh of the stored progress calls this again.
+        """
+        if key in self._unfinished:
+            return
+        try:
             self._unfinished.remember(key)
-            self._watch(at_once=True)
+        except StorageFailure as failure:
+            if str(failure) != self._remember_failure:  # a full disk fails for all share-partitions, at each refresh
+                text = f"the dead letters of {key} wait until it is fetched, as it cannot be remembered: {failure}"
+                about(key, self._report)(text)
+            self._remember_failure = str(failure)
+            return
+        self._remember_failure = ""
+        self._watch(at_once=True)
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Handles a new view of the catalog; failed rounds are retried soon."""
