@@ -30,6 +30,7 @@ from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
+from kshare_leader.log.registered_epoch import RegisteredEpoch
 from kshare_leader.log.store_identity import StoreIdentity
 from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
@@ -84,6 +85,7 @@ class EmbeddedEngine:
         follower, environment, settings = node.follower, node.environment, node.settings
         store, below = checksummed(self.store), rows_below(self.store)
         self._seen_ids = SeenProducerIds(store, rows=below)
+        self._registered_epoch = RegisteredEpoch(store, report=node.report)
         # A new registration tells the older coordinator which epochs and producer ids were given out.
         strays = StrayTopics(store, rows=below, report=node.report, on_older=follower.register_again)
         rows = PartitionRows(store, self._seen_ids, strays, rows=below, report=node.report)
@@ -187,7 +189,7 @@ class EmbeddedEngine:
         )
 
     def highest_leader_epoch(self) -> int:
-        return self.logs.highest_leader_epoch()
+        return max(self.logs.highest_leader_epoch(), self._registered_epoch.highest())
 
     def producer_id_end(self) -> int:
         return self._seen_ids.end()
@@ -197,6 +199,8 @@ class EmbeddedEngine:
 
     def on_view(self, old: CatalogView, new: CatalogView, *, are_configs_new: bool) -> None:
         self.logs.on_view(old, new)
+        if new.cluster_id and not self.logs.is_foreign:
+            self._registered_epoch.note(self._node.follower.node_epoch)
         if are_configs_new:
             self.logs.refresh_settings()
 
