@@ -13,18 +13,7 @@ from kshare_leader.share import directory
 from kshare_leader.share.limits import FAILED_WRITE_PAUSE_MS, FIRST_READ_BYTES, WRITE_ATTEMPT_MIN_MS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
-from kshare_rpc.network import CallNotStarted, CallTimeout, ConnectTimeout
-from support.leader.share.service import (
-    GATEWAY,
-    TOPIC,
-    UNAVAILABLE,
-    Leader,
-    entries,
-    fetch_partition,
-    make_view,
-    owner,
-    run,
-)
+from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, make_view, owner, run
 
 ACCEPT, RELEASE, REJECT, RENEW = b"\x01", b"\x02", b"\x03", b"\x04"
 
@@ -255,52 +244,6 @@ def test_a_write_of_unknown_outcome_is_never_confirmed_and_the_state_is_read_ane
         assert 5000 - WRITE_ATTEMPT_MIN_MS <= now_ms() <= 7500
         leader.channel.write_answers = []
         assert await leader.acquire("m2") == ([(5, 9, 1)] if stored else [(0, 9, 1)])
-        assert leader.channel.reads == 2
-        await leader.service.stop()
-
-    run(test)
-
-
-@pytest.mark.parametrize("failure", [CallNotStarted("refused"), ConnectTimeout("no connection"), None])
-def test_a_write_that_reached_no_share_coordinator_leaves_the_records_with_their_holder(
-    failure: CallNotStarted | None,
-) -> None:
-    """None: the catalog names no live share coordinator."""
-
-    async def test() -> None:
-        leader = ready(records=5)
-        await leader.acquire()
-        leader.log().append(5)
-        before = leader.view
-        leader.channel.write_answers = [failure] * 1000 if failure else []
-        if failure is None:
-            leader.change_view(replace(leader.view, nodes=(GATEWAY,)))
-        assert await leader.acknowledge("m1", 0, 1, ACCEPT) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert 5000 - WRITE_ATTEMPT_MIN_MS <= now_ms() <= 5100
-        assert leader.service.problems()
-        leader.channel.write_answers = []
-        leader.change_view(before)
-        assert await leader.acquire("m2") == [(5, 9, 1)]
-        assert await leader.acknowledge("m1", 0, 4, ACCEPT) == 0
-        assert leader.channel.states[TOPIC, 0].start_offset == 5
-        assert leader.channel.reads == 1 and leader.service.problems() == []
-        await leader.service.stop()
-
-    run(test)
-
-
-@pytest.mark.parametrize("first", [UNAVAILABLE, CallTimeout("no answer"), int(ErrorCode.NOT_COORDINATOR)])
-def test_a_write_that_may_have_been_stored_stays_unknown_though_later_attempts_do_not_start(
-    first: int | Exception,
-) -> None:
-    async def test() -> None:
-        leader = ready()
-        await leader.acquire()
-        leader.channel.write_answers = [CallNotStarted("refused"), first, *[CallNotStarted("refused")] * 1000]
-        assert await leader.acknowledge("m1", 0, 4, ACCEPT) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert any("unknown write outcome" in report for report in leader.reports)
-        leader.channel.write_answers = []
-        assert await leader.acquire("m2") == [(0, 9, 1)]
         assert leader.channel.reads == 2
         await leader.service.stop()
 

@@ -12,6 +12,7 @@ from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.engine.history import ENABLE, NodeHistory
 from kshare_leader.engine.port import EngineSurroundings
+from kshare_leader.engine.registered_epoch import RegisteredEpoch
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.back_up import BackUpHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
@@ -30,7 +31,6 @@ from kshare_leader.log.housekeeping import LogHousekeeping
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.producers.seen_ids import SeenProducerIds
 from kshare_leader.log.producers.transaction_verifier import TransactionVerifier
-from kshare_leader.log.registered_epoch import RegisteredEpoch
 from kshare_leader.log.store_identity import StoreIdentity
 from kshare_leader.log.stray_topics import StrayTopics
 from kshare_leader.reassignment.partition_reassignments import PartitionReassignments
@@ -75,6 +75,7 @@ class EmbeddedEngine:
         self._node = node
         self._maintenance: asyncio.Task[None] | None = None
         self.store = with_value_files(node.environment.open_store(STORE_NAME))
+        self._registered_epoch = RegisteredEpoch(checksummed(self.store), report=node.report)
         try:
             self._make_parts(node)
         except BaseException:
@@ -85,7 +86,6 @@ class EmbeddedEngine:
         follower, environment, settings = node.follower, node.environment, node.settings
         store, below = checksummed(self.store), rows_below(self.store)
         self._seen_ids = SeenProducerIds(store, rows=below)
-        self._registered_epoch = RegisteredEpoch(store, report=node.report)
         # A new registration tells the older coordinator which epochs and producer ids were given out.
         strays = StrayTopics(store, rows=below, report=node.report, on_older=follower.register_again)
         rows = PartitionRows(store, self._seen_ids, strays, rows=below, report=node.report)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kshare_leader.engine.registered_epoch import RegisteredEpoch
 from kshare_leader.log import keys
-from kshare_leader.log.registered_epoch import RegisteredEpoch
 from kshare_runtime.checksummed_rows import ChecksummedRows
 from kshare_runtime.memory_store import MemoryDisk
 from kshare_runtime.ports import Write
