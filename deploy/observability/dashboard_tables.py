@@ -604,8 +604,8 @@ RPC = Dashboard(
         Panel(
             "Failed calls by kind",
             "reqps",
-            "CallNotStarted had no effect, ChannelUnavailable and CallTimeout have an unknown outcome, CallFailed was"
-            " refused or failed at the server.",
+            "CallNotStarted and ConnectTimeout had no effect, ChannelUnavailable and CallTimeout have an unknown"
+            " outcome, CallFailed was refused or failed at the server.",
             (rates("kshare_rpc_client_call_failures_total", "instance, method, kind", 'service=~"$service"'),),
         ),
         Panel(

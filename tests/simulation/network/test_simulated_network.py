@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import LIST_OFFSETS, PRODUCE
-from kshare_rpc.network import CallFailed, CallTimeout, ChannelUnavailable, Network, Service
+from kshare_rpc.network import CallFailed, CallNotStarted, CallTimeout, ChannelUnavailable, Network, Service
 from support.simulation.connections import ClientListeners, ConnectionLost
 from support.simulation.fault_kinds.clients import MANY_PIECES
 from support.simulation.history import History
@@ -161,7 +161,7 @@ def test_a_crash_fails_calls_and_a_new_life_answers(silent: bool) -> None:
         with pytest.raises(ChannelUnavailable) as caught:
             await toys.produce(1, work_ms=500)
         assert isinstance(caught.value, CallTimeout) == silent
-        with pytest.raises(ChannelUnavailable, match="nobody listens"):
+        with pytest.raises(CallNotStarted, match="nobody listens"):
             await toys.produce(2)
         await toys.host.start()
         assert (await toys.produce(3))[0] == 3

@@ -12,6 +12,7 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import (
     COORDINATOR,
+    DELETE_SHARE_GROUP_STATE,
     DEREGISTER_NODE,
     INITIALIZE_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE,
@@ -127,6 +128,13 @@ class NodesOnUpstream:
         request.partitions.add(topic_id=key.topic_id, partition=key.partition, state_epoch=1, start_offset=0)
         channel = self.network.connect(node.address)
         answer, _ = await channel.call(INITIALIZE_SHARE_GROUP_STATE, request, timeout_ms=TIMEOUT_MS)
+        return answer.results[0].error_code
+
+    async def delete(self, node: ShareCoordinatorNode, key: SharePartitionKey) -> int:
+        request = messages.DeleteShareGroupStateRequest(group_id=key.group_id)
+        request.partitions.add(topic_id=key.topic_id, partition=key.partition)
+        channel = self.network.connect(node.address)
+        answer, _ = await channel.call(DELETE_SHARE_GROUP_STATE, request, timeout_ms=TIMEOUT_MS)
         return answer.results[0].error_code
 
     async def write(self, node: ShareCoordinatorNode, key: SharePartitionKey, offset: int) -> int:

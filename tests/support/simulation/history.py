@@ -214,25 +214,16 @@ class StateWriteArrived(NamedTuple):
 
 
 class StateWriteUnconfirmed(NamedTuple):
-    """A leader's write of share-partition state was refused, or the leader does not know what became of it."""
+    """A leader's write of share-partition state was refused, or the leader does not know what became of it.
 
-    time: float
-    leader: str
-    group: str
-    partition: int
-    why: str
-
-
-class StateOwnerUnknown(NamedTuple):
-    """A catalog that reached a leader named no live share coordinator for the state of a share-partition that it has.
-
-    A write that begins then is not sent, and the leader gives the share-partition up when the write's time is over.
+    Not so a write that never reached a share coordinator: the leader knows that, and keeps its locks.
     """
 
     time: float
     leader: str
     group: str
     partition: int
+    why: str
 
 
 class AcknowledgeArrived(NamedTuple):
@@ -479,7 +470,6 @@ Event = (
     | StateLoaded
     | StateWriteArrived
     | StateWriteUnconfirmed
-    | StateOwnerUnknown
     | AcknowledgeArrived
     | AcknowledgeEnded
     | SessionReleased

@@ -35,6 +35,7 @@ from google.protobuf.message import Message
 from kshare_rpc.call_server import FLUSH_AT_STOP_MS
 from kshare_rpc.network import (
     CallFailed,
+    CallNotStarted,
     CallTimeout,
     ChannelUnavailable,
     Handler,
@@ -366,7 +367,8 @@ class SimulatedCall:
         if fabric.is_blocked(source, target):
             return
         if found is None:
-            self._fail_later(ChannelUnavailable(f"nobody listens at {self.address}"))
+            kind = CallNotStarted if self.connected_to is None else ChannelUnavailable
+            self._fail_later(kind(f"nobody listens at {self.address}"))
             return
         executor, entry = found
         if self._is_of_another_connection(executor):

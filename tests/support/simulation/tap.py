@@ -33,7 +33,7 @@ from kshare_rpc.generated.methods import (
     WATCH_CATALOG,
     WRITE_SHARE_GROUP_STATE,
 )
-from kshare_rpc.network import CallFailed
+from kshare_rpc.network import CallFailed, CallNotStarted
 from support.simulation.history import (
     AcknowledgeArrived,
     AcknowledgeEnded,
@@ -53,7 +53,6 @@ from support.simulation.history import (
     SessionReleased,
     StateLoaded,
     StateOwnersSeen,
-    StateOwnerUnknown,
     StatesHandedOver,
     StateWriteArrived,
     StateWriteUnconfirmed,
@@ -101,8 +100,6 @@ class ClusterTap:
         self._add = add
         self._shared_topics: dict[bytes, None] = {}
         """Ids of the topics of which a share-partition was loaded."""
-        self._loaded: dict[str, dict[SharePartitionKey, None]] = {}
-        """The share-partitions that each leader has loaded at some time."""
         self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
         """By leader and partition: the epoch in the newest catalog that reached it."""
         self._newest_leaders: dict[tuple[bytes, int], tuple[int, int]] = {}
@@ -127,7 +124,7 @@ class ClusterTap:
             request = call.method.request_type.FromString(call.request)
             for offset in request.offsets:
                 self._add(CommitTryLost(self._loop.now_s, request.group_id, offset.partition, offset.committed_offset))
-        elif call.method == WRITE_SHARE_GROUP_STATE:
+        elif call.method == WRITE_SHARE_GROUP_STATE and not isinstance(error, CallNotStarted):
             request = call.method.request_type.FromString(call.request)
             for partition in request.partitions:
                 self._add(
@@ -184,16 +181,7 @@ class ClusterTap:
                 if node.role == coordinator_pb2.ROLE_GATEWAY
             )
             self._add(GatewaysSeen(self._loop.now_s, repr(call.source), gateways))
-            self._state_owners_of_leader(call, answer)
         self._epochs_known(call, answer)
-
-    def _state_owners_of_leader(self, call: SimulatedCall, answer: Any) -> None:
-        live = {node.node_id for node in answer.nodes if node.role == coordinator_pb2.ROLE_SHARE_COORDINATOR}
-        owned = {owner.state_partition for owner in answer.state_partition_owners if owner.node_id in live}
-        leader = repr(call.source)
-        for key in self._loaded.get(leader, ()):
-            if state_partition_of(key, answer.state_partition_count) not in owned:
-                self._add(StateOwnerUnknown(self._loop.now_s, leader, key.group_id, key.partition))
 
     def _epochs_known(self, call: SimulatedCall, answer: Any) -> None:
         """A leader begins anew with a partition that has another leader epoch: also where a drain cancels its move."""
@@ -254,8 +242,6 @@ class ClusterTap:
             self._shared_topics[asked.topic_id] = None
             if result.error_code != 0:
                 continue
-            key = SharePartitionKey(request.group_id, asked.topic_id, asked.partition)
-            self._loaded.setdefault(repr(call.source), {})[key] = None
             self._add(
                 StateLoaded(
                     self._loop.now_s,

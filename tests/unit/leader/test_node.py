@@ -36,6 +36,9 @@ class ScriptedCoordinator:
 
     def __init__(self) -> None:
         self.registered: list[coordinator_pb2.Node] = []
+        self.highest_epochs: list[int] = []
+        """What the nodes reported, at each registration."""
+        self.cluster_id = "cluster"
         self.left: list[str] = []
         self.silent = False
 
@@ -50,12 +53,13 @@ class ScriptedCoordinator:
 
     async def _register(self, request: coordinator_pb2.RegisterNodeRequest, payload: memoryview) -> Any:
         self.registered.append(request.node)
+        self.highest_epochs.append(request.highest_leader_epoch)
         return coordinator_pb2.RegisterNodeResponse(node_epoch=len(self.registered), lease_ms=LEASE_MS)
 
     async def _watch(self, request: coordinator_pb2.WatchCatalogRequest, payload: memoryview) -> Any:
         if request.after_version == 0:
             return coordinator_pb2.WatchCatalogResponse(
-                version=1, full=True, topics=[topic()], nodes=self.registered, cluster_id="cluster"
+                version=1, full=True, topics=[topic()], nodes=self.registered, cluster_id=self.cluster_id
             )
         await asyncio.sleep(3600 if self.silent else request.max_wait_ms / 1000)
         return coordinator_pb2.WatchCatalogResponse(version=1)
@@ -128,6 +132,25 @@ def test_a_leader_serves_what_it_was_given_and_has_it_after_a_restart() -> None:
         found, _ = await bench.call(again, LIST_OFFSETS, latest())
         assert found.offset == 4
         await again.stop(1000)
+
+    VirtualLoop().run(test())
+
+
+def test_a_leader_reports_the_epoch_of_its_registration_although_nothing_was_produced() -> None:
+    """States have it, and a coordinator whose store is an older copy would give a lower one."""
+
+    async def test() -> None:
+        bench = Bench()
+        for _ in range(3):
+            node = await bench.start()
+            await node.stop(1000)
+        assert bench.coordinator.highest_epochs == [0, 1, 2]
+        bench.coordinator.cluster_id = "another cluster"
+        for _ in range(2):
+            node = await bench.start()
+            assert node.problems()
+            await node.stop(1000)
+        assert bench.coordinator.highest_epochs[3:] == [3, 3], "nothing is written to a store of another cluster"
 
     VirtualLoop().run(test())
 

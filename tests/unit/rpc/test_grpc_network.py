@@ -25,8 +25,9 @@ from kshare_rpc.exchange.frames import FRAME_BYTES_LIMIT, decode_frame, encode_f
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.kshare.v1.common_pb2 import Frame, FrameHeader
 from kshare_rpc.generated.methods import PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kshare_rpc.grpc_channel import GrpcChannel
 from kshare_rpc.grpc_network import GrpcNetwork
-from kshare_rpc.network import CallFailed, CallNotStarted, ChannelUnavailable, Handler, Server, Service
+from kshare_rpc.network import CallFailed, CallNotStarted, ChannelUnavailable, ConnectTimeout, Handler, Server, Service
 from support.environment.machine_stalls import MachineStalls
 
 TIMEOUT_MS = 10_000
@@ -320,6 +321,35 @@ def test_each_call_to_a_malformed_address_fails_at_once(address: str) -> None:
             with pytest.raises(CallNotStarted, match="cannot connect to"):
                 await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(), timeout_ms=TIMEOUT_MS)
         await channel.close()
+
+    asyncio.run(main())
+
+
+def test_a_call_that_waited_for_a_connection_for_all_its_time_was_not_sent() -> None:
+    begun: list[int] = []
+
+    async def main() -> None:
+        resolved = asyncio.Event()
+
+        async def look_up(host: str, port: int) -> list[str]:
+            await resolved.wait()
+            return ["127.0.0.1"]
+
+        async def handle(request: leader_pb2.ShareFetchRequest, payload: memoryview) -> leader_pb2.ShareFetchResponse:
+            begun.append(request.max_records)
+            return leader_pb2.ShareFetchResponse()
+
+        server = await GrpcNetwork().serve("127.0.0.1:0", [Service("Leader", {SHARE_FETCH: handle})])
+        port = server.address.rpartition(":")[2]
+        channel = GrpcChannel(f"leader.example:{port}", look_up=look_up)
+        with pytest.raises(ConnectTimeout, match=r"no connection to leader\.example") as caught:
+            await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(max_records=1), timeout_ms=50)
+        assert isinstance(caught.value, CallNotStarted)
+        resolved.set()
+        await channel.call(SHARE_FETCH, leader_pb2.ShareFetchRequest(max_records=2), timeout_ms=TIMEOUT_MS)
+        assert begun == [2], "the first one is not sent late"
+        await channel.close()
+        await server.stop(0)
 
     asyncio.run(main())
 

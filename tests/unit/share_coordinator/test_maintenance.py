@@ -84,6 +84,7 @@ def test_the_pass_reports_a_corrupt_share_partition_before_anybody_needs_it() ->
         bad = node.key(3)
         family = family_of(state_partition_of(bad, 50))
         stored = [key for key, _ in node.store.scan(family, b"", b"\x80") if key.endswith(b"\x00\x00\x00\x03\x00\x00")]
+        whole = {key: node.store.get(family, key) for key in stored}
         node.store.write([Write(family, key, b"?") for key in stored])
         index = next(node.store.scan("state-7", b"\x80"))[0]
         node.store.write([Write("state-7", index, b"?" * 20)])
@@ -94,6 +95,9 @@ def test_the_pass_reports_a_corrupt_share_partition_before_anybody_needs_it() ->
         assert any(str(bad) in problem for problem in problems)
         assert any(index.hex() in problem for problem in problems)
         assert (await node.read(node.key(4))).error_code == ErrorCode.NONE
+        node.store.write([Write(family, key, value) for key, value in whole.items()])
+        await asyncio.sleep(INTERVAL_MS / 1000 + 60)
+        assert all(str(bad) not in problem for problem in node.problems()), "it can be read again"
         await node.stop()
 
     run(test)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
@@ -21,8 +22,11 @@ from kshare_rpc.generated.methods import (
     READ_SHARE_GROUP_STATE_SUMMARY,
 )
 from kshare_share_coordinator.node import ShareCoordinatorNode
+from kshare_share_coordinator.records import SHARE_SNAPSHOT, encode_key
 from kshare_share_coordinator.state_log import upstream as upstream_module
+from kshare_share_coordinator.state_log.upstream import UpstreamStates
 from kshare_upstream.fenced_log.claim import Claim, ControlKind, ControlRecord, control_batch, control_record
+from kshare_upstream.fenced_log.owner import LogRecord
 from kshare_upstream.partition_log import PartitionLog
 from kshare_upstream.port import UpstreamPartitionName
 from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
@@ -300,6 +304,55 @@ def test_a_log_that_must_not_be_shortened_is_a_problem_and_serves() -> None:
         await asyncio.sleep(3)
         assert node.problems() == []
         assert upstream.logs[AT].start > 0
+
+    run(body)
+
+
+async def damaged(node: ShareCoordinatorNode, key: SharePartitionKey) -> None:
+    """Its newest snapshot has become unreadable, in the log and in memory."""
+    partition = cast(UpstreamStates, node.engine)._partitions[0]
+    records = [LogRecord(encode_key(SHARE_SNAPSHOT, key), b"?")]
+    partition._add(partition.rows, await partition._log.append(records), records)
+
+
+def test_an_unreadable_state_that_keeps_a_log_long_is_a_problem_until_it_is_deleted() -> None:
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        node = await started(nodes, upstream, SMALL_LOG)
+        await damaged(node, KEYS[1])
+        for number in range(1_100):
+            assert await nodes.write(node, KEYS[0], number) == 0
+        for _ in range(3):
+            await asyncio.sleep(2)
+            problem, corrupt = node.problems()
+            assert "state partition 0 cannot be shortened" in problem and "cannot be read" in problem
+            assert "corrupt record" in corrupt
+        assert await nodes.delete(node, KEYS[1]) == 0
+        for number in range(1_100, 2_200):
+            assert await nodes.write(node, KEYS[0], number) == 0
+        await asyncio.sleep(3)
+        assert node.problems() == []
+        assert upstream.logs[AT].start > 0
+
+    run(body)
+
+
+def test_a_corrupt_state_is_reported_until_it_is_deleted_or_lost() -> None:
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        first = await started(nodes, upstream)
+        for key in KEYS[1:3]:
+            await damaged(first, key)
+            assert (await nodes.read(first, key)).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert len(first.problems()) == 2
+        assert await nodes.delete(first, KEYS[1]) == 0
+        (problem,) = first.problems()
+        assert str(KEYS[2]) in problem
+        second = await nodes.start_node(upstream, 2)
+        nodes.coordinator.give(2, [0])
+        await serves(second)
+        await asyncio.sleep(1)
+        assert first.problems() == []
+        assert (await nodes.read(second, KEYS[2])).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert len(second.problems()) == 1
 
     run(body)
 

@@ -174,3 +174,19 @@ def test_corrupt_share_partitions_are_reported_until_deleted() -> None:
     assert str(KEY) in problem
     shell.run(delete())
     assert shell.state_store.problems() == []
+
+
+def test_a_corrupt_share_partition_is_reported_until_it_can_be_read() -> None:
+    """A bit may be wrong on the way from the disk only. A state that is decoded and makes no sense stays reported."""
+    shell = shell_with_updates()
+    whole = {key: shell.store.get(FAMILY, key) for key in (SNAPSHOT_KEY, update_key(1))}
+    for damage in (Write(FAMILY, SNAPSHOT_KEY, b"?"), Write(FAMILY, update_key(1), None)):
+        shell.store.write([damage])
+        shell.restart(shell.store)
+        result = shell.run(read())
+        shell.state_store.report_corrupt(KEY, result.error_message)
+        assert shell.run(read()).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert len(shell.state_store.problems()) == shell.state_store.corrupt_count == 1
+        shell.store.write([Write(FAMILY, damage.key, whole[damage.key])])
+        assert shell.run(read()).error_code == ErrorCode.NONE
+        assert shell.state_store.problems() == [] and shell.state_store.corrupt_count == 0

@@ -34,6 +34,7 @@ from kshare_rpc.network import (
     CallNotStarted,
     CallTimeout,
     ChannelUnavailable,
+    ConnectTimeout,
     Method,
     Payload,
     Request,
@@ -236,8 +237,12 @@ class GrpcChannel:
     def _time_out(self, correlation_id: int, timeout_ms: int) -> None:
         call = self._calls.pop(correlation_id, None)
         if call is not None and not call.future.done():
-            text = f"{call.method.path} at {self._address} did not respond within {timeout_ms} ms"
-            call.future.set_exception(CallTimeout(text))
+            path, address = call.method.path, self._address
+            if call.frame is None:
+                failure = CallTimeout(f"{path} at {address} did not respond within {timeout_ms} ms")
+            else:  # it is no longer among the calls that a connection sends
+                failure = ConnectTimeout(f"{path}: no connection to {address} within {timeout_ms} ms")
+            call.future.set_exception(failure)
 
     async def _connect(self) -> None:
         """Connects and sends the waiting calls; retries while calls wait."""

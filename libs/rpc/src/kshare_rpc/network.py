@@ -66,6 +66,10 @@ class CallTimeout(ChannelUnavailable):
     """No answer in time: whether the call took effect is unknown."""
 
 
+class ConnectTimeout(CallTimeout, CallNotStarted):
+    """No connection in time: the call was not sent and will not be, so it certainly had no effect."""
+
+
 Answer = tuple[Response, Payload]
 
 Handler = Callable[[Any, memoryview], Awaitable[Message | tuple[Message, Payload]]]

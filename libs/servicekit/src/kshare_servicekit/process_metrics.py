@@ -35,8 +35,8 @@ CLIENT_DURATION = histogram(
 CLIENT_UNDER_WAY = gauge("rpc_client_calls_under_way", "Calls to other roles in flight.", "service", "method")
 CLIENT_FAILURES = counter(
     "rpc_client_call_failures",
-    "Failed calls by kind: CallNotStarted had no effect, ChannelUnavailable and CallTimeout have an unknown outcome, "
-    "CallFailed was refused or failed at the server.",
+    "Failed calls by kind: CallNotStarted and ConnectTimeout had no effect, ChannelUnavailable and CallTimeout have an "
+    "unknown outcome, CallFailed was refused or failed at the server.",
     "service",
     "method",
     "kind",

@@ -150,9 +150,13 @@ class StateStore:
         ]
 
     def report_corrupt(self, key: SharePartitionKey, problem: str) -> None:
-        """Records a problem of a share-partition until its state is deleted."""
+        """Records a problem of a share-partition until its state is deleted or can be read."""
         if len(self._corrupt) < REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT:
             self._corrupt.setdefault(key, f"corrupt record: {problem}")
+
+    def report_readable(self, key: SharePartitionKey) -> None:
+        """Drops the problem of a share-partition: a bit that was wrong on the way from the disk may be right now."""
+        self._corrupt.pop(key, None)
 
     def forget(self, is_forgotten: Callable[[SharePartitionKey], bool]) -> None:
         """Drops the problems of share-partitions that this node has lost or gained."""
@@ -166,6 +170,8 @@ class StateStore:
         try:
             records = self._read(key)
             self._read_failure = None
+            if key in self._corrupt and is_readable(records):
+                self.report_readable(key)
         except StorageFailure as failure:
             self._read_failure = key, str(failure)
             self._metrics.load_failures += 1
@@ -338,6 +344,17 @@ class StateStore:
 def _add_removals(family: str, prefix: bytes, update_count: int, writes: list[Write]) -> None:
     for number in range(1, update_count + 1):
         writes.append(Write(family, prefix + _UPDATE_SUFFIX.pack(SHARE_UPDATE, number), None))
+
+
+def is_readable(records: Sequence[Record]) -> bool:
+    """Whether records of a share-partition, which were decoded, make a state together."""
+    state = None
+    try:
+        for record in records:
+            state = apply(state, record)
+    except CorruptRecord:
+        return False
+    return True
 
 
 def _prefix_of(key: SharePartitionKey) -> bytes:

@@ -139,6 +139,10 @@ class HeldPartition:
     def start_offset(self) -> int:
         return self.machine.start_offset
 
+    async def is_state_replaced(self) -> bool:
+        """Only a leader with a newer state fences this one."""
+        return True
+
     def archiving(self, limit: int) -> list[ArchivingRun]:
         return self.machine.archiving(limit, group_limits(delivery_count_limit=5))
 

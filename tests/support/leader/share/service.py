@@ -12,6 +12,9 @@ from kshare_core.configs import PROCESS_CONFIGS, Configs
 from kshare_core.errors import CorruptRecords, StorageFailure
 from kshare_core.identifiers import SharePartitionKey, TopicPartition
 from kshare_core.leader_epochs import EpochEntry
+from kshare_leader.dead_letters.service import DeadLetters
+from kshare_leader.dead_letters.target import DeadLetterTarget
+from kshare_leader.dead_letters.unfinished import RememberedDeadLetters
 from kshare_leader.history.buffer import HistoryBuffer
 from kshare_leader.history.delivery_history import DeliveryHistory
 from kshare_leader.log.divergence import diverging_offset
@@ -445,8 +448,9 @@ class Leader:
         metrics: LeaderMetrics | None = None,
         history: HistoryBuffer | None = None,
         max_share_partitions: int = 20_000,
+        letters: DeadLetterTarget | None = None,
     ) -> None:
-        """`history` takes the delivery history, of leader NODE_ID with incarnation 17."""
+        """`history` takes the delivery history, of leader NODE_ID with incarnation 17, and `letters` dead letters."""
         self.logs = Logs(partitions)
         self.channel = StateChannel()
         self.reports: list[str] = []
@@ -462,6 +466,7 @@ class Leader:
         self._max_share_partitions = max_share_partitions
         self._metrics = metrics
         self._history = history
+        self._letters = letters
         self.service = self._new_service()
 
     def _new_service(self) -> ShareService:
@@ -487,6 +492,16 @@ class Leader:
             environment=Environment(clock=LoopClock(), random=random.Random(1), open_store=no_store),
             report=self.reports.append,
             metrics=self._metrics,
+            dead_letters=None
+            if self._letters is None
+            else DeadLetters(
+                unfinished=RememberedDeadLetters(NODE_ID),
+                target=self._letters,
+                view=lambda: self.view,
+                clock=LoopClock(),
+                random=random.Random(2),
+                report=self.reports.append,
+            ),
             has_lease=lambda: self.has_lease,
             history=None
             if history is None

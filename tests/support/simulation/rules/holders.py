@@ -43,7 +43,6 @@ from support.simulation.history import (
     Run,
     SessionReleased,
     StateLoaded,
-    StateOwnerUnknown,
     StateWriteUnconfirmed,
     describe,
 )
@@ -162,10 +161,10 @@ class HolderRules:
             self._releases[event.leader, event.group, event.member].append(event)
         elif isinstance(event, GatewaysSeen):
             self._gateways[event.leader].append(event)
-        elif isinstance(event, StateWriteUnconfirmed | StateOwnerUnknown | PartitionTaken | FaultEvent):
+        elif isinstance(event, StateWriteUnconfirmed | PartitionTaken | FaultEvent):
             self._give_up(event)
 
-    def _give_up(self, event: StateWriteUnconfirmed | StateOwnerUnknown | PartitionTaken | FaultEvent) -> None:
+    def _give_up(self, event: StateWriteUnconfirmed | PartitionTaken | FaultEvent) -> None:
         """Notes that a leader has a reason to give share-partitions up."""
         for place, tenures in self._tenures.items():
             for tenure in tenures.values():

@@ -41,7 +41,6 @@ from support.simulation.history import (
     PartitionTaken,
     StateLoaded,
     StateOwnersSeen,
-    StateOwnerUnknown,
     StateWriteUnconfirmed,
     StateWritten,
 )
@@ -81,7 +80,6 @@ RELEVANT = (
     PartitionTaken,
     StateLoaded,
     StateOwnersSeen,
-    StateOwnerUnknown,
     StateWriteUnconfirmed,
     StateWritten,
 )
@@ -313,7 +311,7 @@ class Disturbances:
 
 def _gives_up(event: Event, place: Place, leader: str) -> bool:
     """Whether a leader may have to load the share-partition's state again."""
-    if isinstance(event, PartitionTaken | StateWriteUnconfirmed | StateOwnerUnknown):
+    if isinstance(event, PartitionTaken | StateWriteUnconfirmed):
         return event.partition == place[1] and event.group in ("", place[0]) and event.leader in ("", leader)
     return isinstance(event, FaultEvent) and _host(leader) in event.hosts and event.name != "sees other nodes"
 

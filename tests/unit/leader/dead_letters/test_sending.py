@@ -58,6 +58,8 @@ class HeldPartition:
         self.key = SharePartitionKey("g", SOURCE, partition)
         self.machine = SharePartition(start_offset=0, state_batches=[StateBatch(0, 9, RecordState.ARCHIVING, 1)])
         self.error: KafkaError | None = None
+        self.replaced: bool | KafkaError | None = True
+        """Whether the stored state is another one, or the error of its read; None: the read does not end."""
         self.dead_letter_settings = DeadLetterSettings(LETTERS.decode(), False)
         self._letters = letters
 
@@ -78,6 +80,13 @@ class HeldPartition:
         write = self.machine.next_write()
         assert write is not None
         self.machine.write_succeeded(write.write_id)
+
+    async def is_state_replaced(self) -> bool:
+        if isinstance(self.replaced, KafkaError):
+            raise self.replaced
+        if self.replaced is None:
+            await asyncio.Event().wait()
+        return self.replaced is True
 
     def drop(self, error: KafkaError) -> None:
         self.error = error
@@ -264,15 +273,31 @@ def test_what_fails_is_tried_again_and_reported_once_for_each_reason() -> None:
     scenario(test)
 
 
-def test_a_share_partition_of_an_older_state_epoch_is_dropped() -> None:
+@pytest.mark.parametrize("replaced", [True, KafkaError(ErrorCode.CORRUPT_MESSAGE, "a wrong bit")])
+def test_a_share_partition_of_an_older_state_epoch_is_dropped(replaced: bool | KafkaError) -> None:
     async def test() -> None:
         cluster = Cluster()
         held = HeldPartition(cluster.letters)
+        held.replaced = replaced
         cluster.answers = [ErrorCode.FENCED_STATE_EPOCH]
         cluster.letters.wake(held)
         await asyncio.sleep(60)
         assert held.error is not None and held.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert len(cluster.requests) == 1
+
+    scenario(test)
+
+
+def test_fenced_letters_of_a_state_that_cannot_be_read_are_tried_again() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        held = HeldPartition(cluster.letters)
+        held.replaced = None
+        cluster.answers = [ErrorCode.FENCED_STATE_EPOCH] * 2
+        cluster.letters.wake(held)
+        await asyncio.sleep(60)
+        assert held.error is None and held.start_offset == 10
+        assert [text for text in cluster.reports if "its state cannot be read" in text] == cluster.reports != []
 
     scenario(test)
 
@@ -327,6 +352,34 @@ def test_so_many_rounds_are_under_way_at_once_and_no_more() -> None:
         assert cluster.most_at_once == ROUNDS_LIMIT
         assert [partition.start_offset for partition in held] == [10] * len(held)
         assert len(cluster.requests) == len(held)
+
+    scenario(test)
+
+
+def test_archiving_records_that_a_full_disk_cannot_note_are_reported_and_noted_later() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        loaded: list[SharePartitionKey] = []
+
+        def load(key: SharePartitionKey) -> HeldPartition:
+            loaded.append(key)
+            return HeldPartition(cluster.letters, key.partition)
+
+        cluster.letters.attach(find=lambda key: None, load=load)
+        found = [SharePartitionKey("g", SOURCE, number) for number in range(3)]
+        cluster.disk.fail_next_writes(4)
+        for key in [*found, found[0]]:
+            cluster.letters.found_archiving(key)
+        await asyncio.sleep(5)
+        assert loaded == [] and len(cluster.reports) == 1 and "No space left" in cluster.reports[0]
+        for key in found:
+            cluster.letters.found_archiving(key)
+        await asyncio.sleep(0.5)
+        assert loaded == found
+        cluster.disk.fail_next_writes(1)
+        cluster.letters.found_archiving(SharePartitionKey("g", SOURCE, 3))
+        assert len(cluster.reports) == 2
+        await cluster.letters.stop()
 
     scenario(test)
 

@@ -15,6 +15,8 @@ OPENED_BATCH_LIMIT_BYTES = 16 * 1024 * 1024
 READ_ATTEMPTS = 5
 """How often a record is read before its dead letter goes without a copy: some 15 s, as a disk may err for a while."""
 APPEND_TIMEOUT_MS = 10_000
+STATE_CHECK_TIMEOUT_MS = 5_000
+"""How long a round whose dead letters were fenced waits for the stored state."""
 RETRY_INTERVAL_MS = 1_000
 """The first back-off after a failure; it doubles up to RETRY_INTERVAL_MAX_MS (Kafka's ShareGroupDLQStateManager)."""
 RETRY_INTERVAL_MAX_MS = 30_000

@@ -58,6 +58,10 @@ class ArchivingPartition(Protocol):
         """Archives runs whose dead letters are stored in topic `stored_in`, or were given up (empty)."""
         ...
 
+    async def is_state_replaced(self) -> bool:
+        """Whether the stored state has another state epoch or truncation than the served one; raises KafkaError."""
+        ...
+
     def drop(self, error: KafkaError) -> None: ...
 
     def unload_if_unused(self) -> None:

@@ -50,6 +50,7 @@ from kshare_leader.dead_letters.limits import (
     RETRY_INTERVAL_MS,
     ROUNDS_LIMIT,
     STALLED_AFTER_MS,
+    STATE_CHECK_TIMEOUT_MS,
 )
 from kshare_leader.dead_letters.port import ArchivingPartition, DeadLetterSettings
 from kshare_leader.dead_letters.target import CannotStore, DeadLetterTarget
@@ -123,6 +124,8 @@ class DeadLetters:
         """Share-partitions that are unfinished no more, until this is written."""
         self._forgetting: asyncio.Handle | None = None
         self._check_timer: asyncio.TimerHandle | None = None
+        self._remember_failure = ""
+        """The failure of the newest note about Archiving records that were found; empty if it was written."""
         self._stopped = False
 
     def attach(
@@ -179,11 +182,23 @@ class DeadLetters:
     # Calls from the node
 
     def found_archiving(self, key: SharePartitionKey) -> None:
-        """The stored state of a share-partition of this leader has Archiving records: it is loaded for them."""
-        if not self._is_unfinished(key):
+        """The stored state of a share-partition of this leader has Archiving records: it is loaded for them.
+
+        A StorageFailure is logged, and the next refresh of the stored progress calls this again.
+        """
+        if self._is_unfinished(key):
+            return
+        try:
             self._unfinished.remember(key)
-            self._to_forget.pop(key, None)
-            self._watch(at_once=True)
+        except StorageFailure as failure:
+            if str(failure) != self._remember_failure:  # a full disk fails for all share-partitions, at each refresh
+                text = f"the dead letters of {key} wait until it is fetched, as it cannot be remembered: {failure}"
+                about(key, self._report)(text)
+            self._remember_failure = str(failure)
+            return
+        self._to_forget.pop(key, None)
+        self._remember_failure = ""
+        self._watch(at_once=True)
 
     def on_view(self, old: CatalogView, new: CatalogView) -> None:
         """Handles a new view of the catalog; failed rounds are retried soon."""
@@ -357,13 +372,36 @@ class DeadLetters:
         try:
             appended = await self._target.append(served, destination, letters)
         except KafkaError as fenced:
-            if served.error is None:
-                served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, fenced.message))
+            await self._fenced(served, fenced)
             return
         if served.error is not None:
             return
         self._metrics.dead_letters(served.key, stored=_count_of(appended))
         served.dead_letters_done(appended, stored_in=settings.topic_name)
+
+    async def _fenced(self, served: ArchivingPartition, fenced: KafkaError) -> None:
+        """Drops a share-partition that the share coordinator has a newer state of; raises CannotStore if it has none.
+
+        Without a newer state, the state itself is older than the dead letters, as after a restore of an older backup of
+        the share coordinator. A load would only read the same state, and end the locks of members each time.
+        """
+        if served.error is not None:
+            return
+        try:
+            async with asyncio.timeout(STATE_CHECK_TIMEOUT_MS / 1000):
+                is_replaced = await served.is_state_replaced()
+        except TimeoutError:
+            raise CannotStore(f"{fenced.message}; and its state cannot be read to find a newer one") from None
+        except KafkaError:  # it cannot be loaded either, and a load names the problem
+            is_replaced = True
+        if not is_replaced:
+            raise CannotStore(
+                f"{fenced.message}; its share coordinator may have been restored from an older backup. Reset the "
+                "group's offsets, or remove errors.deadletterqueue.topic.name from the group to archive the records "
+                "without dead letters"
+            )
+        if served.error is None:
+            served.drop(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, fenced.message))
 
     def _source(self, key: SharePartitionKey) -> Source:
         topic = self._view().topics_by_id.get(key.topic_id)

@@ -12,6 +12,7 @@ from kshare_leader.dead_letters.service import DeadLetters
 from kshare_leader.dead_letters.unfinished import UnfinishedDeadLetters
 from kshare_leader.engine.history import ENABLE, NodeHistory
 from kshare_leader.engine.port import EngineSurroundings
+from kshare_leader.engine.registered_epoch import RegisteredEpoch
 from kshare_leader.handlers.append_dead_letters import AppendDeadLettersHandler
 from kshare_leader.handlers.back_up import BackUpHandler
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
@@ -74,6 +75,7 @@ class EmbeddedEngine:
         self._node = node
         self._maintenance: asyncio.Task[None] | None = None
         self.store = with_value_files(node.environment.open_store(STORE_NAME))
+        self._registered_epoch = RegisteredEpoch(checksummed(self.store), report=node.report)
         try:
             self._make_parts(node)
         except BaseException:
@@ -187,7 +189,7 @@ class EmbeddedEngine:
         )
 
     def highest_leader_epoch(self) -> int:
-        return self.logs.highest_leader_epoch()
+        return max(self.logs.highest_leader_epoch(), self._registered_epoch.highest())
 
     def producer_id_end(self) -> int:
         return self._seen_ids.end()
@@ -197,6 +199,8 @@ class EmbeddedEngine:
 
     def on_view(self, old: CatalogView, new: CatalogView, *, are_configs_new: bool) -> None:
         self.logs.on_view(old, new)
+        if new.cluster_id and not self.logs.is_foreign:
+            self._registered_epoch.note(self._node.follower.node_epoch)
         if are_configs_new:
             self.logs.refresh_settings()
 

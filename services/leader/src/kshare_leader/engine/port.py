@@ -65,7 +65,7 @@ class LeaderEngine(Protocol):
         ...
 
     def highest_leader_epoch(self) -> int:
-        """The highest leader epoch that is stored here; 0 where nothing is stored. StorageFailure."""
+        """The highest epoch of this leader or of its batches that is stored here; 0: none. StorageFailure."""
         ...
 
     def producer_id_end(self) -> int:

@@ -20,6 +20,7 @@ whole topic is one range of keys in each family.
 | meta       | "cluster.id", no partition  | the id of the cluster whose records lie here |
 | meta       | "leader.node.id", no partition | the id of the leader whose records lie here, as decimal digits |
 | meta       | "producer.id.end", no partition | see `producers.seen_ids`, 8 bytes |
+| meta       | "node.epoch", no partition | see `engine.registered_epoch`, 8 bytes |
 | meta       | "catalog.position", no partition | a version of the catalog, 8 bytes, and a start: see `stray_topics` |
 | meta       | "stray-topic/", topic id    | empty: see `stray_topics` |
 """
@@ -55,6 +56,7 @@ PARTITION_FAMILIES = (
 CLUSTER_ID_KEY = b"cluster.id"
 NODE_ID_KEY = b"leader.node.id"
 PRODUCER_ID_END_KEY = b"producer.id.end"
+NODE_EPOCH_KEY = b"node.epoch"
 
 PARTITION_PREFIX_BYTES = TOPIC_ID_LENGTH + 4
 """The length of `partition_prefix`."""

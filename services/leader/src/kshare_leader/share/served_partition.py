@@ -73,6 +73,7 @@ class ServedPartition:
         "_scan_handle",
         "_settings",
         "_starting",
+        "_store",
         "_timer",
         "_timer_at",
         "_used_at_ms",
@@ -110,6 +111,7 @@ class ServedPartition:
         self._settings = settings
         self._on_dropped = on_dropped
         self._dead_letters = dead_letters
+        self._store = store
         self._history = history
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingFetches(may_wake=lambda: self.is_dropped or self.has_deliverable())
@@ -534,6 +536,11 @@ class ServedPartition:
             for first, last in runs:
                 self.machine.dead_letters_done(first, last)
             self._after_change()
+
+    async def is_state_replaced(self) -> bool:
+        """Whether the stored state has another state epoch or truncation than the served one; raises KafkaError."""
+        stored = await self._store.read(self.key, self.leader_epoch)
+        return (stored.state_epoch, stored.truncation) != (self.state_epoch, self.truncation)
 
     # Changes, and the timer
 

@@ -7,7 +7,7 @@ state and not the change.
 
 Outcomes of a write:
 - DURABLE: it is stored.
-- REFUSED: the share coordinator refused it, and no earlier attempt can have been stored.
+- REFUSED: no attempt can have been stored: the share coordinator refused it, or no attempt reached one in time.
 - FENCED: the share-partition has a newer leader epoch or state epoch, or no state any more.
 - UNKNOWN: an attempt may have been stored, or may still be. Only reading the state again can tell.
 A transient error code also leaves the outcome unknown: a share coordinator that lost its lease after its fsync answers
@@ -45,7 +45,7 @@ from kshare_leader.share.start_offset import SharePartitionState, TruncatedState
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
-from kshare_rpc.network import CallFailed, Channel, ChannelUnavailable
+from kshare_rpc.network import CallFailed, CallNotStarted, Channel, ChannelUnavailable
 
 _TRANSIENT = frozenset(
     {
@@ -336,8 +336,9 @@ class ShareStateStore:
         try:
             answer, _ = await self._channel(address).call(WRITE_SHARE_GROUP_STATE, request, timeout_ms=timeout_ms)
         except ChannelUnavailable as failure:
-            for attempt in attempts:
-                attempt.may_be_stored = True
+            if not isinstance(failure, CallNotStarted):
+                for attempt in attempts:
+                    attempt.may_be_stored = True
             self._retry(attempts, f"{address}: {failure}")
             return
         except CallFailed as failure:
@@ -381,10 +382,12 @@ class ShareStateStore:
             attempt.attempts += 1
             if attempt.source.is_dropped and not attempt.may_be_stored:
                 attempt.end(Outcome.REFUSED, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem))
-            elif loop.time() >= attempt.latest_start:
+            elif loop.time() < attempt.latest_start:
+                again.append(attempt)
+            elif attempt.may_be_stored:
                 self._end_unknown(attempt, problem)
             else:
-                again.append(attempt)
+                self._end_with_error(attempt, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem))
         if not again:
             return
 

@@ -126,6 +126,7 @@ class StateWalk:
                 if key is not None:
                     self._state_store.report_corrupt(key, problem or "")
                 continue
+            self._state_store.report_readable(key)
             snapshot, update_count = records[0], len(records) - 1
             if not update_count or not isinstance(snapshot, ShareSnapshot):
                 continue

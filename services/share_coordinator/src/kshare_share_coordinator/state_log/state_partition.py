@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
+from kshare_core.identifiers import SharePartitionKey
 from kshare_runtime.machine import Decision, Machine, MachineRunner
 from kshare_share_coordinator.machine.operations import InitializeState, Operation, Result, SnapshotColdState
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine, ShareDecision
@@ -75,6 +76,10 @@ class Surroundings:
     """Whether the node's memory has no room for further states."""
     report_epoch: Callable[[int], None]
     """The log has this epoch, although the catalog names this node with a lower one."""
+    report_corrupt: Callable[[SharePartitionKey, str], None]
+    """The state of this share-partition cannot be read."""
+    check_corrupt: Callable[[int], None]
+    """The state partition has other rows: states that could not be read may be gone, or readable."""
 
 
 class _Refusal(NamedTuple):
@@ -117,6 +122,8 @@ class StatePartition:
         self._rival: Claim | None = None
         self._problem: str | None = None
         self._pruning_problem: str | None = None
+        self._unreadable: tuple[int, str] | None = None
+        """The offset of the oldest snapshot and its problem, where it was to be written again and cannot be read."""
         self._refusal: _Refusal | None = None
         """The newest refusal of a batch because of its size, until a batch of that size is taken."""
         self._is_truncated = False
@@ -212,6 +219,8 @@ class StatePartition:
             raise
         self._add(rows, base_offset, encoded)
         machine.records_are_durable()
+        if rows is self.rows and any(isinstance(record, ShareTombstone) for record in records):
+            self._around.check_corrupt(self.number)
         size = sum(map(_size_of_encoded, encoded))
         if self._refusal is not None and size >= self._refusal.size:
             self._refusal = None
@@ -343,6 +352,7 @@ class StatePartition:
         self._must_claim.clear()
         self._problem = self.refusal = None
         self._runner.replace(self._load_machine())
+        self._around.check_corrupt(self.number)
 
     async def _checked_start(self) -> int:
         """The log's first offset; NotAFencedLog if all its records are gone, and this node does not know them."""
@@ -432,18 +442,24 @@ class StatePartition:
                 length.marked(await self._mark(), _now_s())
             if length.is_too_long(self._end_offset, self.rows.record_count):
                 length.marked(await self._mark(), _now_s())
-                await self._write_cold_states(length.cold_before(self._end_offset, self.rows.record_count))
+                before = length.cold_before(self._end_offset, self.rows.record_count)
+                self._unreadable = await self._write_cold_states(before)
             deletable = length.deletable_before(self.rows.oldest_offset())
             if deletable is not None and await self._is_marked(deletable):
                 length.start_offset = await self._log.log.delete_before(deletable)
-            self._pruning_problem = None
+            if self._unreadable is not None and self._unreadable[0] != self.rows.oldest_offset():
+                self._unreadable = None
+            self._note_pruning(None if self._unreadable is None else self._unreadable[1])
         except Exception as problem:
             if not isinstance(problem, (KafkaError, StorageFailure, *UNREACHABLE)):
                 report_contained_bug("the upkeep of a state log failed with an unexpected error", problem)
-            text = f"the log of state partition {self.number} cannot be shortened: {problem}"
-            if self._pruning_problem is None:
-                log.warning("%s", text)
-            self._pruning_problem = text
+            self._note_pruning(str(problem))
+
+    def _note_pruning(self, problem: str | None) -> None:
+        text = None if problem is None else f"the log of state partition {self.number} cannot be shortened: {problem}"
+        if text is not None and self._pruning_problem is None:
+            log.warning("%s", text)
+        self._pruning_problem = text
 
     async def _is_marked(self, offset: int) -> bool:
         """Whether the log still has a mark of this owner there; if not, it has lost records and is claimed again."""
@@ -465,8 +481,11 @@ class StatePartition:
         self._end_offset = max(self._end_offset, offset + 1)
         return offset
 
-    async def _write_cold_states(self, before: int) -> None:
-        """Writes the states again whose snapshots are below an offset, up to the first that cannot be read."""
+    async def _write_cold_states(self, before: int) -> tuple[int, str] | None:
+        """Writes the states again whose snapshots are below an offset, up to the first that cannot be read.
+
+        Returns that one's offset and problem.
+        """
         while (oldest := self.rows.oldest_offset()) is not None and oldest < before:
             pending = []
             for prefix, _ in zip(self.rows.prefixes(), range(COLD_STATES_AT_ONCE), strict=False):
@@ -476,7 +495,17 @@ class StatePartition:
                     pending.append(self._runner.submit(operation))
             await asyncio.gather(*pending)
             if self.rows.oldest_offset() == oldest:
-                return
+                return self._unreadable_state(oldest)
+        return None
+
+    def _unreadable_state(self, offset: int) -> tuple[int, str] | None:
+        """The offset and the problem of the oldest state, if it cannot be read; reports it."""
+        key, _, problem = self.rows.found(next(self.rows.prefixes()))
+        if problem is None:
+            return None
+        if key is not None:
+            self._around.report_corrupt(key, problem)
+        return offset, f"the oldest state in it cannot be read, and stays until it is deleted: {problem}"
 
 
 def _now_s() -> float:

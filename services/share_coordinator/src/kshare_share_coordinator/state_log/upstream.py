@@ -27,7 +27,7 @@ from kshare_share_coordinator.metrics import StateMetrics, read_log_metrics
 from kshare_share_coordinator.ownership import Lease, Ownership
 from kshare_share_coordinator.settings import ShareCoordinatorSettings
 from kshare_share_coordinator.state_log.port import Found
-from kshare_share_coordinator.state_log.rows import StateRows
+from kshare_share_coordinator.state_log.rows import StateRows, prefix_of
 from kshare_share_coordinator.state_log.state_partition import StatePartition, Surroundings
 from kshare_upstream.fenced_log.claim import INCARNATION_LENGTH, Claim
 from kshare_upstream.fenced_log.owner import FencedLog
@@ -97,6 +97,8 @@ class UpstreamStates:
             heard_of_catalog_at=lambda: follower.lease_renewed_at,
             is_full=self._is_full,
             report_epoch=self._report_epoch,
+            report_corrupt=self.report_corrupt,
+            check_corrupt=self._check_corrupt,
         )
 
     # StateLog
@@ -139,6 +141,8 @@ class UpstreamStates:
             return
         self._void_batches += lost.void_batches
         lost.end(_not_owned(state_partition))
+        for key in self._corrupt_of(state_partition):
+            del self._corrupt[key]
         task = asyncio.get_running_loop().create_task(_outlive(lost), name=f"end-state-partition-{state_partition}")
         self._ended.add(task)
         task.add_done_callback(self._ended.discard)
@@ -158,8 +162,20 @@ class UpstreamStates:
         return self._rows(state_partition).page(start, limit)
 
     def report_corrupt(self, key: SharePartitionKey, problem: str) -> None:
-        if len(self._corrupt) < REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT:
+        is_here = self.ownership.state_partition_of(key) in self._partitions
+        if is_here and len(self._corrupt) < REPORTED_CORRUPT_SHARE_PARTITIONS_LIMIT:
             self._corrupt.setdefault(key, f"corrupt record: {problem}")
+
+    def _check_corrupt(self, state_partition: int) -> None:
+        """Drops the problems of share-partitions whose states are deleted, or can be read now."""
+        rows = self._partitions[state_partition].rows
+        for key in self._corrupt_of(state_partition):
+            prefix = prefix_of(key)
+            if prefix not in rows or rows.found(prefix).problem is None:
+                del self._corrupt[key]
+
+    def _corrupt_of(self, state_partition: int) -> list[SharePartitionKey]:
+        return [key for key in self._corrupt if self.ownership.state_partition_of(key) == state_partition]
 
     def problems(self) -> list[str]:
         found = [text for partition in self._partitions.values() for text in partition.problems()]
