@@ -153,8 +153,8 @@ def test_a_listener_that_could_not_authenticate_is_refused(mechanisms: str, sett
     assert named in str(refused.value) and "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("is_signed_elsewhere", [False, True])
-def test_configs_of_signed_tokens_for_all_listeners_need_one_that_checks_them(is_signed_elsewhere: bool) -> None:
+@pytest.mark.parametrize("checking", [(), ("signed",), ("sasl",), ("sasl", "signed")])
+def test_configs_of_signed_tokens_for_all_listeners_need_every_one_to_check_them(checking: tuple[str, ...]) -> None:
     texts = {
         "listeners": "SASL://127.0.0.1:9092,SIGNED://127.0.0.1:9093",
         "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,SIGNED:SASL_PLAINTEXT",
@@ -163,11 +163,12 @@ def test_configs_of_signed_tokens_for_all_listeners_need_one_that_checks_them(is
         "listener.name.sasl.oauthbearer.sasl.jaas.config": BEARER,
         "listener.name.signed.oauthbearer.sasl.jaas.config": BEARER,
     }
-    handler = {"listener.name.signed.oauthbearer.sasl.server.callback.handler.class": SIGNED_HANDLERS[0]}
-    configs, _ = process_configs({**texts, **(handler if is_signed_elsewhere else {})})
+    handler = "listener.name.{}.oauthbearer.sasl.server.callback.handler.class"
+    configs, _ = process_configs({**texts, **{handler.format(name): SIGNED_HANDLERS[0] for name in checking}})
     listeners = configured_listeners(configs, lambda: "localhost")
-    refused = pytest.raises(InvalidConfig, match=r"^sasl\.oauthbearer\.jwks\.endpoint\.url has no effect")
-    with nullcontext() if is_signed_elsewhere else refused:
+    open_to_all = next((name for name in ("sasl", "signed") if name not in checking), "")
+    named = rf"^sasl\.oauthbearer\.jwks\.endpoint\.url has no effect at listener {open_to_all.upper()}, .* set listener"
+    with pytest.raises(InvalidConfig, match=named) if open_to_all else nullcontext():
         sasl_listeners(configs, listeners, ScramUsers(dict))
 
 

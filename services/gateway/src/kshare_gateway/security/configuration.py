@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_gateway.connections.listeners import GatewayListener
-from kshare_gateway.security.sasl.configuration import OF_SIGNED_TOKENS, SaslListener, without_effect
-from kshare_gateway.security.sasl.oauth_bearer import OAUTHBEARER
+from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.upstream.identities import CLIENT_AUTHENTICATION, check_identities
 from kshare_rpc.authorizer import configured_authorizer
@@ -23,14 +22,7 @@ def sasl_listeners(
     configs: Configs, listeners: Sequence[GatewayListener], scram_users: ScramUsers
 ) -> dict[str, SaslListener]:
     """The mechanisms of each SASL listener, by its name; InvalidConfig."""
-    with_sasl = [each for each in listeners if each.is_sasl]
-    found = {each.name: SaslListener(configs, each.config_prefix, scram_users) for each in with_sasl}
-    if not any(each.key_sets for each in found.values()):
-        of_tokens = [each for each in with_sasl if OAUTHBEARER in found[each.name].mechanisms]
-        for name in OF_SIGNED_TOKENS:
-            if of_tokens and configs.is_set(name):
-                raise InvalidConfig(without_effect(name, of_tokens[0].config_prefix))
-    return found
+    return {each.name: SaslListener(configs, each.config_prefix, scram_users) for each in listeners if each.is_sasl}
 
 
 def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener]) -> dict[str, CertificatePrincipals]:
