@@ -26,9 +26,12 @@ def sasl_listeners(
 
 
 def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener]) -> dict[str, CertificatePrincipals]:
-    """The principals of clients with certificates at each listener with TLS, by its name; InvalidConfig."""
-    with_tls = [each for each in listeners if each.is_tls]
-    if not with_tls:
+    """The principals of clients with certificates at each listener with TLS, by its name; InvalidConfig.
+
+    None where SASL says who a client is: at SASL_SSL, and in front of an existing cluster.
+    """
+    with_tls = [each for each in listeners if each.is_tls and not each.is_sasl]
+    if not with_tls or configs.text(ENGINE) == KAFKA:
         return {}
     from kshare_gateway.security.certificate_principals import CertificatePrincipals  # loads cryptography
 
@@ -58,7 +61,6 @@ def check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> No
     """InvalidConfig if a gateway with these listeners would not start."""
     if configs.text(ENGINE) == KAFKA:
         check_identities(configs, listeners)
-        certificate_principals(configs, listeners)
         return
     sasl_listeners(configs, listeners, ScramUsers(dict))
     certificate_principals(configs, listeners)
