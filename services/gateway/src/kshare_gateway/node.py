@@ -146,7 +146,7 @@ class GatewayNode:
                 self._last_connection_id, self._environment, listener, self._front, broker_id
             )
         sasl = self._sasl_listeners.get(listener)
-        session = None if sasl is None else SaslSession(sasl, time.time)
+        session = None if sasl is None else SaslSession(sasl, time.time, self._gateway.lines)
         return ClientConnection(self._last_connection_id, self._environment, listener, session)
 
     async def start(self) -> None:
