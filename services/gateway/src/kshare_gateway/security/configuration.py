@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs import Configs
 from kshare_gateway.connections.listeners import GatewayListener
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers

@@ -182,7 +182,7 @@ class RelayingConnection(ClientConnection):
         self._has_finished_authentication()
 
     def _was_answered(self, api_key: int) -> None:
-        """The cluster has answered a relayed request; it closes the connection of a client that is not authenticated."""
+        """The cluster has answered a relayed request; it closes the connections of strangers that send any."""
         if api_key not in AUTHENTICATION:
             self._has_finished_authentication()
 

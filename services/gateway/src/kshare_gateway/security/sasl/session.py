@@ -115,8 +115,9 @@ class SaslSession:
     def _tell(self, error: Exception) -> None:
         """Logs an unexpected error by its class and place: its text may have a password or token in it."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        text = "an authentication with %s failed with an unexpected error: %s at %s:%d"
-        self._lines.warning("unexpected SASL", text, self._mechanism, type(error).__name__, frame.filename, frame.lineno)
+        place = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
+        text = "an authentication with %s failed with an unexpected error: %s"
+        self._lines.warning("unexpected error of SASL", text, self._mechanism, place)
 
     def lifetime_ms(self) -> int:
         """How long the session lasts from now; 0: it has no end, or is not complete yet."""

@@ -116,7 +116,8 @@ class SignedTokens:
                 options={"require": ["exp", "iat"]},
             )
             expires_at_s = float(claims["exp"])
-        except (jwt.PyJWTError, TypeError, ValueError, OverflowError) as error:  # ValueError: a key of another algorithm
+        # Not only PyJWT's errors: for a key of another algorithm, and times that are no finite number, Python's pass.
+        except (jwt.PyJWTError, TypeError, ValueError, OverflowError) as error:
             raise TokenRefused(str(error)) from error
         _scopes(claims.get(self.scope_claim))
         return Authenticated(_principal(claims, self.subject_claim), expires_at_s)
