@@ -111,11 +111,15 @@ def _replica_id(context: RequestContext, request: FetchRequest) -> int:
     return state.replica_id if context.version >= FIRST_VERSION_WITH_REPLICA_STATE and state else request.replica_id
 
 
-def _may_read(context: RequestContext, request: FetchRequest, asked: bytes | str) -> bool:
+def _problem(context: RequestContext, request: FetchRequest, asked: bytes | str) -> ErrorCode:
+    """Why the client may not read a topic; an unknown one cannot be checked, so it is not used after a wait."""
     if context.gateway.authorizer is None or _replica_id(context, request) >= 0:
-        return True
+        return ErrorCode.NONE
     name = topic_name_of_id(context, asked) if isinstance(asked, bytes) else asked
-    return name is None or context.may(Operation.READ, ResourceType.TOPIC, name)
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    may_read = context.may(Operation.READ, ResourceType.TOPIC, name)
+    return ErrorCode.NONE if may_read else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
@@ -141,8 +145,8 @@ def _partitions(context: RequestContext, request: FetchRequest) -> Iterator[tupl
 
 def _topic_id(context: RequestContext, request: FetchRequest, asked: bytes | str) -> tuple[bytes, ErrorCode]:
     """The id of a topic, or why it cannot be read; a name is looked up only for a client that may read it."""
-    if not _may_read(context, request, asked):
-        return b"", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if problem := _problem(context, request, asked):
+        return b"", problem
     if isinstance(asked, bytes):
         return asked, ErrorCode.NONE
     topic = topic_named(context.gateway, asked)

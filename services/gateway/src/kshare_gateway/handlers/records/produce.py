@@ -174,6 +174,9 @@ def _place(
     if (internal := internal_name(context.gateway.view, asked)) is not None:
         return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal and read-only")
     topic_id = asked if isinstance(asked, bytes) else None
+    if context.gateway.authorizer is not None and isinstance(asked, bytes):
+        if asked not in context.gateway.view.topics_by_id:  # it was not checked, so it is not used after a wait
+            return nowhere, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id")
     if isinstance(asked, str):
         known = context.gateway.view.topics_by_name.get(asked)
         if known is None:
