@@ -72,8 +72,7 @@ async def _refused_elements(
         name = need.name(context, element)
         if name is None and in_slices and getattr(element, "topic_id", ZERO_ID) != ZERO_ID:
             found[at] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        elif name is not None and not context.may(need.operation, need.resource_type, name):
-            context.gateway.audit.denial(context, need.operation, need.resource_type, name)
+        elif name is not None and not context.authorize(need.operation, need.resource_type, name):
             found[at] = denied(need.resource_type)
         if count.add() and in_slices:
             await count.next_slice()

@@ -123,7 +123,7 @@ def _refusal(context: RequestContext, topic_id: bytes) -> tuple[ErrorCode, str |
     name = topic_name_of_id(context, topic_id)
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID, None
-    if context.may(Operation.READ, ResourceType.TOPIC, name):
+    if context.authorize(Operation.READ, ResourceType.TOPIC, name):
         return None
     permissions = context.permissions
     if permissions is not None and permissions.is_missing(Operation.READ, ResourceType.TOPIC, name):

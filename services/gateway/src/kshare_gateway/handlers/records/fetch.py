@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from itertools import chain
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -73,11 +74,12 @@ async def _ask(
     wanted: dict[TopicPartition, _Wanted] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
+    checked = cache(partial(_topic_id, context, request))  # a denial has one line, however many partitions are named
     count = context.count_elements()
     for asked, partition in _partitions(context, request):
         if count.add():
             await count.next_slice()
-        topic_id, code = _topic_id(context, request, asked)
+        topic_id, code = checked(asked)
         key = TopicPartition(topic_id, partition.partition)
         if code:
             results[(asked, partition.partition)] = _refusal(partition.partition, code)
@@ -118,7 +120,7 @@ def _problem(context: RequestContext, request: FetchRequest, asked: bytes | str)
     name = topic_name_of_id(context, asked) if isinstance(asked, bytes) else asked
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    may_read = context.may(Operation.READ, ResourceType.TOPIC, name)
+    may_read = context.authorize(Operation.READ, ResourceType.TOPIC, name)
     return ErrorCode.NONE if may_read else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
