@@ -27,6 +27,7 @@ from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.configuration import certificate_principals, sasl_listeners
+from kshare_gateway.security.ignored_settings import check_none_is_ignored
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.settings import GatewaySettings
@@ -94,7 +95,12 @@ class GatewayNode:
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
         self._connections_of_listeners: Counter[str] = Counter()
-        self._connections_per_ip = ConnectionsPerIp(self._configs, look_up=look_up, spawn=self._spawn)
+        self._connections_per_ip = ConnectionsPerIp(
+            self._configs,
+            look_up=look_up,
+            spawn=self._spawn,
+            call_later=lambda delay_s, again: asyncio.get_running_loop().call_later(delay_s, again),
+        )
         self._last_connection_id = 0
         self._servers: list[asyncio.Server] = []
         self._address = ""
@@ -102,6 +108,7 @@ class GatewayNode:
         self._is_stopping = False
         configs = settings.configs
         self._listeners = settings.all_listeners()
+        check_none_is_ignored(configs, self._listeners)
         self._front = configured_front(configs, open_upstream, self._listeners, self._open_port)
         if self._front is not None:
             self._gateway.authorizer = authorizer_without_acls(configs)
@@ -236,6 +243,7 @@ class GatewayNode:
             await listener.close()
         if self._front is not None:
             await self._front.stop()
+        self._connections_per_ip.close()
         await self._catalog.deregister()
         self._catalog.coordinators.stop_waiting()
         for connection in list(self._connections.values()):

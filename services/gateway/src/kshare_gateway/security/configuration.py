@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kshare_core.configs import Configs
 from kshare_gateway.connections.listeners import GatewayListener
+from kshare_gateway.security.ignored_settings import check_none_is_ignored
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.upstream.identities import CLIENT_AUTHENTICATION, check_identities
@@ -59,6 +60,7 @@ def tls_warnings(configs: Configs, listener: GatewayListener) -> list[str]:
 
 def check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
     """InvalidConfig if a gateway with these listeners would not start."""
+    check_none_is_ignored(configs, listeners)
     if configs.text(ENGINE) == KAFKA:
         check_identities(configs, listeners)
         return
