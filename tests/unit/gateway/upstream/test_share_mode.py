@@ -48,7 +48,8 @@ SASL = {
 }
 
 DELETE_TOPICS = (ApiKey.DELETE_TOPICS, 4)
-BEAT, BEAT_VALUES = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0), {"group_id": "g", "member_id": "m", "member_epoch": 0}
+BEAT = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0)
+BEAT_VALUES: dict[str, Any] = {"group_id": "g", "member_id": "m", "member_epoch": 0}
 
 
 def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:

@@ -26,7 +26,10 @@ class Timer(Protocol):
 
 
 class ConnectionsPerIp:
-    """Counts connections by address. `spawn` runs look-ups of host names, `call_later` (seconds, callback) later ones."""
+    """Counts connections by address.
+
+    `spawn` runs the look-up of a host name, and `call_later` (seconds, callback) begins a further one.
+    """
 
     def __init__(
         self,

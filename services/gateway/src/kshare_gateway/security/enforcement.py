@@ -45,8 +45,8 @@ async def answer_authorized(
         if response is not None:  # a Produce with acks 0 has none, but ends the connection for what is denied
             joined.add(response)
     for problem in {error.code: error for error in refused.values()}.values():
-        part = [elements[at] for at, error in refused.items() if error.code == problem.code]
-        response = served.failed(context, request.replaced(**{field: part}), problem)
+        left_out = [elements[at] for at, error in refused.items() if error.code == problem.code]
+        response = served.failed(context, request.replaced(**{field: left_out}), problem)
         if response is None:
             return None
         joined.add(_of_elements(response))
