@@ -83,15 +83,7 @@ class GatewayNode:
         self._gateway = Gateway(
             settings=settings, incarnation=self._incarnation, catalog=self._catalog, clock=environment.clock
         )
-        cache = self._gateway.cache
-        self._end_holding = environment.held_memory.add(
-            HeldCache(
-                name="gateway_batches",
-                limit_bytes=cache.limit_bytes,
-                used_bytes=lambda: cache.size_bytes + cache.retired_bytes,
-                shrink=cache.shrink,
-            )
-        )
+        self._end_holding = environment.held_memory.add(_held_cache(self._gateway))
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
         self._connections_of_listeners: Counter[str] = Counter()
@@ -413,3 +405,13 @@ class GatewayNode:
         if text != self._catalog_problem:
             log.warning("catalog updates from the coordinator fail, retrying: %s", text)
         self._catalog_problem = text
+
+
+def _held_cache(gateway: Gateway) -> HeldCache:
+    cache = gateway.cache
+    return HeldCache(
+        name="gateway_batches",
+        limit_bytes=cache.limit_bytes,
+        used_bytes=lambda: cache.size_bytes + cache.retired_bytes,
+        shrink=cache.shrink,
+    )
