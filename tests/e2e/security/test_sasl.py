@@ -125,8 +125,8 @@ def settings_of(folder: Path, ports: list[int]) -> dict[str, str]:
         "listener.name.signed.oauthbearer.sasl.jaas.config": f"{bearer};",
         "listener.name.signed.oauthbearer.sasl.server.callback.handler.class": SIGNED,
         "listener.name.signed.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": (folder / "keys.json").as_uri(),
-        "sasl.oauthbearer.expected.audience": "kshare,other",
-        "sasl.oauthbearer.expected.issuer": "tests",
+        "listener.name.signed.sasl.oauthbearer.expected.audience": "kshare,other",
+        "listener.name.signed.sasl.oauthbearer.expected.issuer": "tests",
         "kshare.metrics.bearer.token": METRICS_TOKEN,
     }
 

@@ -46,6 +46,7 @@ SERVED: dict[int, VersionRange] = {
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.CREATE_TOPICS: VersionRange(0, 7),
+    ApiKey.DELETE_TOPICS: VersionRange(0, 6),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(0, 4),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),

@@ -109,6 +109,25 @@ def test_a_right_on_any_topic_is_one_that_some_name_has(found: list[Rule], opera
     assert authorizer_of(found).allows_any(ALICE, HOST, operation, ResourceType.TOPIC) is has_any
 
 
+@pytest.mark.parametrize(
+    ("rule", "bob_has_any"),
+    [
+        (None, True),
+        (Rule(ALICE, "*", Operation.WRITE, PermissionType.ALLOW, "*", PatternType.LITERAL), False),
+        (Rule(ALICE, "*", Operation.READ, PermissionType.ALLOW, "*", PatternType.LITERAL), False),
+        (Rule("User:bob", "*", Operation.WRITE, PermissionType.DENY, "*", PatternType.LITERAL), False),
+        (Rule(ALICE, "*", Operation.WRITE, PermissionType.ALLOW, "orders", PatternType.LITERAL), True),
+        (Rule(ALICE, "*", Operation.WRITE, PermissionType.ALLOW, "hard", PatternType.PREFIXED), False),
+    ],
+)
+def test_where_everybody_may_use_what_has_no_acl_one_name_stands_for_all_without(
+    rule: Rule | None, bob_has_any: bool
+) -> None:
+    """As Authorizer.authorizeByResourceType of Kafka, which asks for the name "hardcode"."""
+    authorizer = authorizer_of([rule] if rule else [], allow_everyone_if_no_acl_found="true")
+    assert authorizer.allows_any("User:bob", HOST, Operation.WRITE, ResourceType.TOPIC) is bob_has_any
+
+
 def test_super_users_may_do_everything() -> None:
     everything = Rule("User:*", "*", Operation.ALL, PermissionType.DENY, "*", PatternType.LITERAL)
     authorizer = authorizer_of([everything], super_users="User:root; User:CN=a,O=b")

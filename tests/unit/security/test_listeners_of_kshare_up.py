@@ -63,6 +63,7 @@ def up(folder: Path, texts: dict[str, str], **options: Any) -> None:
         ),
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, {"advertised": "a:1"}, "--listen and --advertised are not allowed"),
         ({"advertised.listeners": "PLAINTEXT://a:1"}, {}, "set without listeners"),
+        ({"ssl.client.auth": "required"}, {}, "ssl.client.auth has no effect, since no listener has TLS"),
     ],
 )
 def test_what_is_refused_before_anything_starts(

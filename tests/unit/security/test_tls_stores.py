@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import ssl
 from pathlib import Path
 
@@ -275,6 +276,40 @@ def test_a_renewed_store_gives_a_new_context_and_a_broken_one_keeps_the_former(t
         server.renew()
     AUTHORITY.issue("localhost").write_combined(path)
     assert server.renew() and server.context is not first
+
+
+def test_a_location_that_the_file_system_does_not_tell_of_is_read_again_at_each_check(tmp_path: Path) -> None:
+    """A name that is too long stands for a stale handle of NFS or a failing disk: for these, too, stat fails."""
+    path, link = SERVER.write_combined(tmp_path / "server.pem"), tmp_path / "link.pem"
+    link.symlink_to(path)
+    server = TlsServer(tls(keystore_type="PEM", keystore_location=str(link)))
+    first = server.context
+    link.unlink()
+    link.symlink_to("a" * 300)
+    with pytest.raises(InvalidConfig, match=r"link\.pem cannot be read: File name too long"):
+        server.renew()
+    assert not server.renew() and server.context is first, "a problem is told once"
+    link.unlink()
+    link.symlink_to(path)
+    assert server.renew() and server.context is not first
+
+
+def test_a_store_that_could_not_be_opened_is_read_again_without_a_change(tmp_path: Path) -> None:
+    path = SERVER.write_combined(tmp_path / "server.pem")
+    server = TlsServer(tls(keystore_type="PEM", keystore_location=str(path)))
+    renewed = AUTHORITY.issue("localhost")
+    renewed.write_combined(path)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        with pytest.raises(InvalidConfig, match="Too many open files"):
+            server.renew()
+        assert not server.renew(), "a problem is told once"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert server.renew()
+    shown = shaken(server.context, client_context()).getpeercert(binary_form=True)
+    assert shown == ssl.PEM_cert_to_DER_cert(renewed.certificate_pem)
 
 
 def test_a_secret_that_kubernetes_exchanges_is_seen(tmp_path: Path) -> None:

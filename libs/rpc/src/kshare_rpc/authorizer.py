@@ -25,6 +25,8 @@ from kshare_rpc.generated.kshare.v1.security_pb2 import Acl, SecurityEntry
 REMEMBERED_DECISIONS = 50_000
 """Decisions kept; a name may have as many bytes as a request."""
 REMEMBERED_NAME_LENGTH = 300
+ANY_NAME = "hardcode"
+"""The name that stands for those without an ACL; it is Kafka's (Authorizer.authorizeByResourceType)."""
 _IMPLYING = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
@@ -107,10 +109,10 @@ class Authorizer:
     def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether it may do that with at least one resource of this type (Authorizer.authorizeByResourceType).
 
-        An ALLOW counts unless a DENY covers every name that it matches.
+        An ALLOW counts unless a DENY covers every name that it matches. As in Kafka, what is allowed without an ACL is
+        asked of one name only: an ACL that matches it, such as one of another principal for all names, closes it.
         """
-        self._follow()
-        if principal in self._super_users:
+        if self.allows(principal, host, operation, kind, ANY_NAME):
             return True
         patterns = self._patterns.get(kind, _Patterns())
         denied: list[Acl] = []
@@ -124,7 +126,7 @@ class Authorizer:
                     allowed.append(acl)
         if any(_covers_all(acl) for acl in denied):
             return False
-        return self.is_open_without_acls or any(not any(_dominates(no, yes) for no in denied) for yes in allowed)
+        return any(not any(_dominates(no, yes) for no in denied) for yes in allowed)
 
     def acls(self) -> Iterator[Acl]:
         """All ACLs."""

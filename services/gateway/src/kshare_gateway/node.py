@@ -27,6 +27,7 @@ from kshare_gateway.gateway import Gateway, log
 from kshare_gateway.metrics import GatewayNow, GatewaySource
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.configuration import certificate_principals, sasl_listeners
+from kshare_gateway.security.ignored_settings import check_none_is_ignored
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.security.sasl.session import SaslSession
 from kshare_gateway.settings import GatewaySettings
@@ -82,19 +83,16 @@ class GatewayNode:
         self._gateway = Gateway(
             settings=settings, incarnation=self._incarnation, catalog=self._catalog, clock=environment.clock
         )
-        cache = self._gateway.cache
-        self._end_holding = environment.held_memory.add(
-            HeldCache(
-                name="gateway_batches",
-                limit_bytes=cache.limit_bytes,
-                used_bytes=lambda: cache.size_bytes + cache.retired_bytes,
-                shrink=cache.shrink,
-            )
-        )
+        self._end_holding = environment.held_memory.add(_held_cache(self._gateway))
         self._share_fetcher = ShareFetcher(self._gateway)
         self._connections: dict[int, ClientConnection] = {}
         self._connections_of_listeners: Counter[str] = Counter()
-        self._connections_per_ip = ConnectionsPerIp(self._configs, look_up=look_up, spawn=self._spawn)
+        self._connections_per_ip = ConnectionsPerIp(
+            self._configs,
+            look_up=look_up,
+            spawn=self._spawn,
+            call_later=lambda delay_s, again: asyncio.get_running_loop().call_later(delay_s, again),
+        )
         self._last_connection_id = 0
         self._servers: list[asyncio.Server] = []
         self._address = ""
@@ -102,6 +100,7 @@ class GatewayNode:
         self._is_stopping = False
         configs = settings.configs
         self._listeners = settings.all_listeners()
+        check_none_is_ignored(configs, self._listeners)
         self._front = configured_front(configs, open_upstream, self._listeners, self._open_port)
         if self._front is not None:
             self._gateway.authorizer = authorizer_without_acls(configs)
@@ -146,7 +145,7 @@ class GatewayNode:
                 self._last_connection_id, self._environment, listener, self._front, broker_id
             )
         sasl = self._sasl_listeners.get(listener)
-        session = None if sasl is None else SaslSession(sasl, time.time)
+        session = None if sasl is None else SaslSession(sasl, time.time, self._gateway.lines)
         return ClientConnection(self._last_connection_id, self._environment, listener, session)
 
     async def start(self) -> None:
@@ -236,6 +235,7 @@ class GatewayNode:
             await listener.close()
         if self._front is not None:
             await self._front.stop()
+        self._connections_per_ip.close()
         await self._catalog.deregister()
         self._catalog.coordinators.stop_waiting()
         for connection in list(self._connections.values()):
@@ -405,3 +405,13 @@ class GatewayNode:
         if text != self._catalog_problem:
             log.warning("catalog updates from the coordinator fail, retrying: %s", text)
         self._catalog_problem = text
+
+
+def _held_cache(gateway: Gateway) -> HeldCache:
+    cache = gateway.cache
+    return HeldCache(
+        name="gateway_batches",
+        limit_bytes=cache.limit_bytes,
+        used_bytes=lambda: cache.size_bytes + cache.retired_bytes,
+        shrink=cache.shrink,
+    )

@@ -12,6 +12,7 @@ from kshare_coordinator.machine.catalog.view import CatalogPieces
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.security.acls import Operation, PatternType, PermissionType, ResourceType
 from kshare_rpc.catalog import CatalogView, next_view
+from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.kshare.v1 import security_pb2 as pb
 from support.coordinator.driver import CoordinatorDriver
 
@@ -155,6 +156,29 @@ def test_only_gateways_get_the_rows_and_changes_come_alone() -> None:
     changes = CatalogPieces(driver.state, after, with_security=True).piece(0)
     assert not changes.full and len(changes.security) == 2
     assert [entry.key.acl.resource_name for entry in next_view(view, changes).security.values()] == ["u"]
+
+
+def test_only_gateways_get_private_keys_and_passwords() -> None:
+    of_listener = "listener.name.sasl_ssl"
+    secrets = {
+        f"{of_listener}.ssl.keystore.key": "planted",
+        f"{of_listener}.ssl.key.password": "planted",
+        f"{of_listener}.ssl.keystore.password": "planted",
+    }
+    public = {f"{of_listener}.ssl.client.auth": "required", f"{of_listener}.ssl.keystore.type": "PEM"}
+    driver = CoordinatorDriver()
+    alterable = coordinator_pb2.IncrementalAlterConfigsRequest.AlterableConfig
+    resource = coordinator_pb2.IncrementalAlterConfigsRequest.Resource(
+        resource_type=4,
+        resource_name="7",
+        configs=[alterable(name=name, value=text) for name, text in {**secrets, **public}.items()],
+    )
+    request = coordinator_pb2.IncrementalAlterConfigsRequest(resources=[resource])
+    assert not driver.run(commands.IncrementalAlterConfigs(request=request)).results[0].error_code
+    for with_security, expected in ((True, {**secrets, **public}), (False, public)):
+        answer = CatalogPieces(driver.state, 0, with_security=with_security).piece(0)
+        assert next_view(CatalogView(), answer).broker_configs == {"7": expected}
+        assert (b"planted" in answer.SerializeToString()) is with_security
 
 
 def test_scram_credentials_are_replaced_and_deleted() -> None:

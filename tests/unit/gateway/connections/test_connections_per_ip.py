@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from kshare_core.configs import DynamicConfigs, InvalidConfig, process_configs
-from kshare_gateway.connections.connections_per_ip import ConnectionsPerIp
+from kshare_gateway.connections.connections_per_ip import LOOK_UP_RETRY_S, ConnectionsPerIp
 from support.gateway.harness import GatewayClient, GatewayHarness, run
 
 LIMIT, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+
+
+class Timer:
+    """A callback that a test runs."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 NAMES = {"workers.example": ("10.0.0.7", "fd00::7")}
 
 
@@ -21,9 +34,14 @@ class Limits:
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.configs = DynamicConfigs(process_configs(texts)[0])
+        self.names: dict[str, Sequence[str]] = dict(NAMES)
         self.look_ups: list[Coroutine[Any, Any, None]] = []
+        self.timers: list[Timer] = []
         self.limits = ConnectionsPerIp(
-            self.configs, look_up=self.look_up, spawn=lambda work, _: self.look_ups.append(work)
+            self.configs,
+            look_up=self.look_up,
+            spawn=lambda work, _: self.look_ups.append(work),
+            call_later=self.call_later,
         )
         self.limits.configs_changed()
 
@@ -32,9 +50,14 @@ class Limits:
         self.limits.configs_changed()
 
     async def look_up(self, host: str, port: int) -> Sequence[str]:
-        if host not in NAMES:
+        if host not in self.names:
             raise OSError("no such name")
-        return NAMES[host]
+        return self.names[host]
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        assert delay_s == LOOK_UP_RETRY_S
+        self.timers.append(Timer(callback))
+        return self.timers[-1]
 
     def resolved(self) -> None:
         for work in self.look_ups:
@@ -81,6 +104,25 @@ def test_a_changed_override_has_effect_at_once() -> None:
     assert limits.admitted("10.0.0.1") == 3
     limits.alter({OVERRIDES: "10.0.0.2:5", LIMIT: "0"})
     assert (limits.admitted("10.0.0.1"), limits.admitted("10.0.0.2"), limits.admitted("10.0.0.3")) == (0, 5, 0)
+
+
+def test_a_look_up_that_fails_is_repeated_until_the_host_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    limits = Limits({LIMIT: "2", OVERRIDES: "late.example:1,gone.example:9"})
+    for _ in range(2):
+        limits.resolved()
+        (timer,) = limits.timers
+        limits.timers.clear()
+        timer.callback()
+    assert caplog.text.count("has no effect for late.example until it is found") == 1
+    limits.names["late.example"] = ("10.0.0.8",)
+    limits.resolved()
+    assert limits.admitted("10.0.0.8") == 1
+    (timer,) = limits.timers
+    timer.callback()
+    assert len(limits.look_ups) == 1, "only of the host that is not found"
+    limits.resolved()
+    limits.alter({OVERRIDES: "10.0.0.1:5"})
+    assert limits.timers[-1].is_cancelled and not limits.look_ups
 
 
 def test_a_look_up_that_ends_after_a_change_has_no_effect() -> None:

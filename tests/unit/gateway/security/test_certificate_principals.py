@@ -134,6 +134,20 @@ def test_a_listener_may_have_rules_of_its_own() -> None:
     assert found == {"SSL": "User:a", "OTHER": "User:other-a"}
 
 
+@pytest.mark.parametrize("engine", ["embedded", "kafka"])
+def test_certificates_say_nothing_where_sasl_says_who_a_client_is(engine: str) -> None:
+    texts = {
+        "kshare.engine": engine,
+        "kshare.upstream.bootstrap.servers": "kafka:9092",
+        "kshare.upstream.security.protocol": "SASL_SSL",
+        "listeners": "SSL://:1,SASL_SSL://:2",
+        "ssl.principal.mapping.rules": "RULE:^OU=.*$/nobody/",
+    }
+    configs, _ = process_configs({name: text for name, text in texts.items() if engine == "kafka" or "up" not in name})
+    principals = certificate_principals(configs, configured_listeners(configs, lambda: "own.example"))
+    assert list(principals) == (["SSL"] if engine == "embedded" else [])
+
+
 def test_a_client_without_a_certificate_is_anonymous() -> None:
     assert CertificatePrincipals("RULE:^CN=(.*?)$/$1/").principal(None) == "User:ANONYMOUS"
 

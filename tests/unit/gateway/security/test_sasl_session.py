@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,9 +20,10 @@ from kshare_core.configs import Configs, InvalidConfig
 from kshare_core.configs.jaas import parse_jaas
 from kshare_core.configs.process import process_configs
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.bounded_lines import BoundedLog
 from kshare_gateway.connections.listeners import configured_listeners
 from kshare_gateway.security.configuration import sasl_listeners
-from kshare_gateway.security.sasl.configuration import SIGNED_HANDLERS, SaslListener
+from kshare_gateway.security.sasl.configuration import SIGNED_HANDLERS, SaslListener, SaslMechanism
 from kshare_gateway.security.sasl.mechanism import SaslFailure
 from kshare_gateway.security.sasl.oauth_bearer import TokenRefused
 from kshare_gateway.security.sasl.scram import ScramType, ScramUsers, check_user_name, credential_of_salted_password
@@ -40,6 +43,7 @@ MODULES = "org.apache.kafka.common.security"
 PLAIN = f'{MODULES}.plain.PlainLoginModule required user_alice="secret" user_bob="other";'
 BEARER = f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;"
 PREFIX = "listener.name.sasl."
+LINES = BoundedLog(logging.getLogger("kshare_gateway"))
 Settings = dict[str, str]
 
 
@@ -63,7 +67,7 @@ class Clock:
 
 
 def plain_session(clock: Clock | None = None, **settings: str) -> SaslSession:
-    return SaslSession(listener_of("PLAIN", {"plain_sasl_jaas_config": PLAIN, **settings}), clock or Clock())
+    return SaslSession(listener_of("PLAIN", {"plain_sasl_jaas_config": PLAIN, **settings}), clock or Clock(), LINES)
 
 
 def log_in(session: SaslSession, user: str = "alice", password: str = "secret") -> None:
@@ -153,8 +157,8 @@ def test_a_listener_that_could_not_authenticate_is_refused(mechanisms: str, sett
     assert named in str(refused.value) and "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("is_signed_elsewhere", [False, True])
-def test_configs_of_signed_tokens_for_all_listeners_need_one_that_checks_them(is_signed_elsewhere: bool) -> None:
+@pytest.mark.parametrize("checking", [(), ("signed",), ("sasl",), ("sasl", "signed")])
+def test_configs_of_signed_tokens_for_all_listeners_need_every_one_to_check_them(checking: tuple[str, ...]) -> None:
     texts = {
         "listeners": "SASL://127.0.0.1:9092,SIGNED://127.0.0.1:9093",
         "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,SIGNED:SASL_PLAINTEXT",
@@ -163,11 +167,12 @@ def test_configs_of_signed_tokens_for_all_listeners_need_one_that_checks_them(is
         "listener.name.sasl.oauthbearer.sasl.jaas.config": BEARER,
         "listener.name.signed.oauthbearer.sasl.jaas.config": BEARER,
     }
-    handler = {"listener.name.signed.oauthbearer.sasl.server.callback.handler.class": SIGNED_HANDLERS[0]}
-    configs, _ = process_configs({**texts, **(handler if is_signed_elsewhere else {})})
+    handler = "listener.name.{}.oauthbearer.sasl.server.callback.handler.class"
+    configs, _ = process_configs({**texts, **{handler.format(name): SIGNED_HANDLERS[0] for name in checking}})
     listeners = configured_listeners(configs, lambda: "localhost")
-    refused = pytest.raises(InvalidConfig, match=r"^sasl\.oauthbearer\.jwks\.endpoint\.url has no effect")
-    with nullcontext() if is_signed_elsewhere else refused:
+    open_to_all = next((name for name in ("sasl", "signed") if name not in checking), "")
+    named = rf"^sasl\.oauthbearer\.jwks\.endpoint\.url has no effect at listener {open_to_all.upper()}, .* set listener"
+    with pytest.raises(InvalidConfig, match=named) if open_to_all else nullcontext():
         sasl_listeners(configs, listeners, ScramUsers(dict))
 
 
@@ -261,7 +266,7 @@ def rows_of(user: str, password: str) -> dict[bytes, SecurityEntry]:
 def scram(mechanism: str, user: str, password: str) -> tuple[SaslSession, list[str]]:
     rows = rows_of("alice", "secret")
     settings = {f"{mechanism.lower()}_sasl_jaas_config": f"{MODULES}.scram.ScramLoginModule required;"}
-    session = SaslSession(listener_of(mechanism, settings, lambda: rows), Clock())
+    session = SaslSession(listener_of(mechanism, settings, lambda: rows), Clock(), LINES)
     session.choose(mechanism, raw=False)
     client = ScramClient([mechanism], user, password)
     first = session.answer(client.get_client_first().encode()).decode()
@@ -331,8 +336,16 @@ def unsecured(**claims: Any) -> str:
         ({}, None),
         ({"exp": 1000}, "invalid_token"),
         ({"exp": "soon"}, "invalid_token"),
+        ({"exp": True}, "invalid_token"),
+        ({"exp": int("9" * 400)}, "invalid_token"),
+        ({"exp": math.nan}, "invalid_token"),
+        ({"exp": math.inf}, "invalid_token"),
+        ({"iat": math.nan}, "invalid_token"),
+        ({"iat": "soon"}, "invalid_token"),
+        ({"iat": None}, None),
         ({"iat": 1500}, "invalid_token"),
         ({"sub": ""}, "invalid_token"),
+        ({"sub": "\ud800"}, "invalid_token"),
         ({"scope": "play"}, "insufficient_scope"),
         ({"scope": 7}, "invalid_token"),
         ({"scope": ["work", "play"]}, None),
@@ -377,13 +390,33 @@ def test_a_first_message_without_a_token_fails(message: bytes) -> None:
 def test_a_session_ends_with_its_token() -> None:
     clock = Clock()
     settings = {"oauthbearer_sasl_jaas_config": BEARER}
-    session = SaslSession(listener_of("OAUTHBEARER", settings), clock)
+    session = SaslSession(listener_of("OAUTHBEARER", settings), clock, LINES)
     session.choose("OAUTHBEARER", raw=False)
     clock.now_s = 4_000_000_000.0
     assert session.answer(bearer(unsecured(exp=4_000_000_010))) == b""
     assert session.lifetime_ms() == 10_000
     clock.now_s += 11
     assert session.problem_with(ApiKey.FETCH)
+
+
+def test_an_unexpected_error_is_a_failed_authentication(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty:
+        """A mechanism with an error that it does not expect."""
+
+        result = None
+
+        def answer(self, message: bytes) -> bytes:
+            raise RuntimeError(f"in {message!r}")
+
+    listener = listener_of("PLAIN", {"plain_sasl_jaas_config": PLAIN})
+    listener.mechanisms = {"PLAIN": SaslMechanism(begin=Faulty, maximum_session_ms=0)}
+    session = SaslSession(listener, Clock(), LINES)
+    session.choose("PLAIN", raw=True)
+    with caplog.at_level(logging.WARNING), pytest.raises(KafkaError) as refused:
+        session.answer(b"\0alice\0planted")
+    assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED and session.has_failed
+    assert "with PLAIN failed with an unexpected error: RuntimeError at " in caplog.text
+    assert "planted" not in caplog.text + refused.value.message
 
 
 def test_the_url_of_keys_is_checked() -> None:
@@ -411,6 +444,9 @@ def test_a_session_without_an_end_is_not_renewed() -> None:
         (("kshare",), {"aud": "kshare"}, True),
         (("kshare",), {"aud": ["x", "kshare"]}, True),
         (("kshare",), {}, False),
+        ((), {"exp": math.inf}, False),
+        ((), {"exp": math.nan}, False),
+        ((), {"exp": int("9" * 400)}, False),
     ],
 )
 @pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS256"])

@@ -21,6 +21,7 @@ from kshare_upstream.cluster import Cluster
 from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kshare_wire.generated.responses.delete_topics import DeleteTopicsResponse
 from kshare_wire.generated.responses.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kshare_wire.generated.responses.find_coordinator import Coordinator, FindCoordinatorResponse
 from kshare_wire.generated.responses.heartbeat import HeartbeatResponse
@@ -45,6 +46,10 @@ SASL = {
     "kshare.upstream.sasl.jaas.config": JAAS,
     "sasl.server.max.receive.size": "1000",
 }
+
+DELETE_TOPICS = (ApiKey.DELETE_TOPICS, 4)
+BEAT = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0)
+BEAT_VALUES: dict[str, Any] = {"group_id": "g", "member_id": "m", "member_epoch": 0}
 
 
 def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
@@ -469,5 +474,47 @@ def test_the_first_request_after_the_authentication_may_be_long(
         client.connection.data_received(struct.pack(">i", 1001))
         await harness.settle()
         assert client.transport.is_closed is not is_long_allowed
+
+    run(scenario, SASL)
+
+
+@pytest.mark.parametrize("is_relayed", [False, True], ids=["refused here", "relayed"])
+def test_a_stranger_stays_within_the_limits_and_learns_nothing(is_relayed: bool) -> None:
+    """As brokers do, this one closes the connection of a client that has not authenticated. That takes a moment."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        asked = asyncio.Event()
+
+        def silent(version: int, frame: bytes) -> None:
+            asked.set()
+
+        broker.answers[ApiKey.METADATA] = broker.answers[ApiKey.DELETE_TOPICS] = silent
+        client = harness.client()
+        answer = client.send(*DELETE_TOPICS) if is_relayed else client.send(*BEAT, **BEAT_VALUES)
+        was_asked = asyncio.ensure_future(asked.wait())
+        await asyncio.wait([was_asked, answer], return_when=asyncio.FIRST_COMPLETED)
+        was_asked.cancel()
+        client.connection.data_received(struct.pack(">i", 1001))
+        await harness.settle()
+        assert client.transport.is_closed and not client.answered
+
+    run(scenario, SASL)
+
+
+@pytest.mark.parametrize("is_relayed", [False, True], ids=["refused here", "relayed"])
+def test_a_client_that_the_cluster_answers_may_send_long_requests(is_relayed: bool) -> None:
+    """It has authenticated, with a mechanism of which no message is known to be the last."""
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        client = harness.client()
+        if is_relayed:
+            broker.answers[ApiKey.DELETE_TOPICS] = lambda version, frame: DeleteTopicsResponse(responses=[])
+            await client.ask(*DELETE_TOPICS)
+        else:
+            answer = await client.ask(*BEAT, **BEAT_VALUES)
+            assert answer.error_code == ErrorCode.POLICY_VIOLATION and broker.address in answer.error_message
+        client.connection.data_received(struct.pack(">i", 1001))
+        await harness.settle()
+        assert not client.transport.is_closed
 
     run(scenario, SASL)

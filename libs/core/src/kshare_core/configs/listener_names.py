@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kshare_core.configs.broker_security import BROKER_SECURITY
+from kshare_core.configs.definition import ConfigType
 
 LISTENER_PREFIX = "listener.name."
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -48,6 +49,8 @@ PROTECTING = frozenset(
     }
 )
 """Configs that protect a cluster from clients; those of them without effect are not implemented."""
+PASSWORDS = frozenset(row.name for row in BROKER_SECURITY if row.type is ConfigType.PASSWORD)
+"""Passwords, private keys and login modules of listeners."""
 _OF_LISTENERS = frozenset(
     {
         *TLS_CONFIGS,
@@ -100,6 +103,12 @@ def protecting_name(name: str) -> str | None:
     if not name.startswith(LISTENER_PREFIX):
         return name if name in PROTECTING else None
     return next((base_name for base_name in PROTECTING if name.endswith(f".{base_name}")), None)
+
+
+def is_password(name: str) -> bool:
+    """Whether the value of a broker config is a secret, with or without the names of a listener and a mechanism."""
+    is_prefixed = name.startswith(LISTENER_PREFIX)
+    return name in PASSWORDS or (is_prefixed and any(name.endswith(f".{each}") for each in PASSWORDS))
 
 
 def _names_of_a_listener() -> Iterator[tuple[str, str]]:

@@ -1,8 +1,9 @@
 """TLS contexts from Kafka's `ssl.*` configs, and their renewal when certificates change.
 
 A `TlsServer` has the context for new connections. `renew` makes the next context if files or configs changed; open
-connections keep theirs. A store that cannot be read, such as a key that was written before its certificate, leaves the
-former context in place, and is read again at the next change.
+connections keep theirs. A store that cannot be used, such as a key that was written before its certificate, leaves the
+former context in place, and is read again at the next change. After an error of the file system it is read again at the
+next check: the error may pass without a change.
 
 TLS 1.3 has three cipher suites here, and Python cannot select among them. A list that leaves one of them out is refused
 while TLSv1.3 is enabled, rather than ignored.
@@ -16,7 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kshare_core.configs import InvalidConfig
-from kshare_servicekit.tls.material import KeyStore, TlsConfigs, read_key_store, read_trust_store, store_files
+from kshare_servicekit.tls.material import (
+    KeyStore,
+    TlsConfigs,
+    UnreadableStore,
+    read_key_store,
+    read_trust_store,
+    store_files,
+)
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
@@ -67,47 +75,65 @@ class ServerContext(ssl.SSLContext):
         return engine
 
 
-class TlsServer:
-    """The context of one listener; InvalidConfig if its configs cannot be used."""
+class _Renewed:
+    """Contexts that are made from configs and files, and made again after a change of these."""
 
     def __init__(self, configs: TlsConfigs) -> None:
         self._configs = configs
-        self._stamp = _stamp(configs)
-        self.context, self.expires_at_s = server_context(configs)
-        """The context for new connections, and the earliest expiry of its certificates, in seconds since 1970."""
+        self._stamp: _Stamp | None = _stamp(configs)
+        """None: the contexts are to be made at the next check, whether anything changed or not."""
+        self._problem = ""
+        self._make()
+
+    def _make(self) -> None:
+        """Makes all contexts, or none; InvalidConfig or OSError."""
+        raise NotImplementedError
 
     def renew(self) -> bool:
-        """Makes a new context after a change; returns whether it did. InvalidConfig, once per change, if it fails."""
+        """Makes new contexts after a change; returns whether it did. InvalidConfig, once per problem, if it fails."""
         stamp = _stamp(self._configs)
         if stamp == self._stamp:
             return False
         self._stamp = stamp
-        self.context, self.expires_at_s = server_context(self._configs)
+        try:
+            self._make()
+        except (UnreadableStore, OSError) as error:
+            self._stamp = None
+            if str(error) == self._problem:
+                return False
+            self._problem = str(error)
+            raise InvalidConfig(self._problem) from error
+        self._problem = ""
         return True
 
 
-class MutualTls:
+class TlsServer(_Renewed):
+    """The context of one listener; InvalidConfig if its configs cannot be used."""
+
+    context: ssl.SSLContext
+    """For new connections."""
+    expires_at_s: float
+    """The earliest expiry of its certificates, in seconds since 1970."""
+
+    def _make(self) -> None:
+        self.context, self.expires_at_s = server_context(self._configs)
+
+
+class MutualTls(_Renewed):
     """The contexts of both sides of mutual TLS: TLS 1.3, with one keystore and one truststore.
 
     InvalidConfig if they cannot be used. If names are not checked, any certificate that the truststore accepts will do.
     """
 
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+    expires_at_s: float
+
     def __init__(self, configs: TlsConfigs, *, checks_names: bool) -> None:
-        self._configs = configs
         self._checks_names = checks_names
-        self._stamp = _stamp(configs)
-        self.server, self.client, self.expires_at_s = self._make()
+        super().__init__(configs)
 
-    def renew(self) -> bool:
-        """As `TlsServer.renew`."""
-        stamp = _stamp(self._configs)
-        if stamp == self._stamp:
-            return False
-        self._stamp = stamp
-        self.server, self.client, self.expires_at_s = self._make()
-        return True
-
-    def _make(self) -> tuple[ssl.SSLContext, ssl.SSLContext, float]:
+    def _make(self) -> None:
         store, trusted = read_key_store(self._configs), read_trust_store(self._configs)
         if trusted is None:
             name = self._configs.name("ssl.truststore.location")
@@ -120,7 +146,7 @@ class MutualTls:
             context.load_verify_locations(cadata=trusted)
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.verify_mode = ssl.CERT_REQUIRED
-        return server, client, store.expires_at_s
+        self.server, self.client, self.expires_at_s = server, client, store.expires_at_s
 
 
 def server_context(configs: TlsConfigs) -> tuple[ssl.SSLContext, float]:

@@ -36,6 +36,10 @@ STORE_SIZE_LIMIT = 1 << 20
 Loaded = TypeVar("Loaded")
 
 
+class UnreadableStore(InvalidConfig):
+    """A file of a store cannot be read now; this may pass without a change of the file."""
+
+
 class TlsConfigs:
     """The `ssl.*` configs of one listener: those with its prefix take precedence over the plain ones.
 
@@ -134,8 +138,16 @@ def store_files(configs: TlsConfigs) -> list[Path]:
         path = configs.path(name)
         if path is None:
             continue
-        found += [path / DIRECTORY_CERTIFICATE, path / DIRECTORY_KEY] if path.is_dir() else [path]
+        found += [path / DIRECTORY_CERTIFICATE, path / DIRECTORY_KEY] if _is_directory(path) else [path]
     return found
+
+
+def _is_directory(path: Path) -> bool:
+    """False too where the file system does not tell, such as for a stale handle of NFS; reading the path says why."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _inline_key(configs: TlsConfigs) -> tuple[PrivateKeyTypes, list[Certificate]]:
@@ -157,7 +169,7 @@ def _stored_key(configs: TlsConfigs) -> tuple[PrivateKeyTypes, list[Certificate]
         wanted = f"{configs.name(name)}, or ssl.keystore.key with ssl.keystore.certificate.chain,"
         raise InvalidConfig(f"TLS needs a certificate: {wanted} must be given")
     kind = _store_type(configs, "ssl.keystore.type")
-    if path.is_dir():
+    if _is_directory(path):
         _must_be_pem(configs, kind, "ssl.keystore.type", name)
         key = _private_key(configs, name, _read(configs, name, path / DIRECTORY_KEY))
         return key, _certificates(configs, name, _read(configs, name, path / DIRECTORY_CERTIFICATE))
@@ -193,7 +205,7 @@ def _read(configs: TlsConfigs, name: str, path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(STORE_SIZE_LIMIT + 1)
     except OSError as error:
-        raise InvalidConfig(f"{configs.name(name)}: {path} cannot be read: {error.strerror}") from None
+        raise UnreadableStore(f"{configs.name(name)}: {path} cannot be read: {error.strerror}") from None
     except ValueError as error:  # a path with a NUL
         raise InvalidConfig(f"{configs.name(name)}: {str(path)!r} cannot be read: {error}") from None
     if len(content) > STORE_SIZE_LIMIT:

@@ -47,6 +47,7 @@ from kshare_core.configs import Configs, InvalidConfig, process_configs
 from kshare_fastpath.memory import collect_garbage_rarely, keep_large_buffers, no_garbage_collection
 from kshare_fastpath.scheduling import ask_for_short_slices
 from kshare_gateway.connections.listeners import GatewayListener, configured_listeners
+from kshare_gateway.security.ignored_settings import check_none_is_ignored
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA, METADATA_STORE
 from kshare_servicekit.memory.budget import budget_of_all, budgets_of_processes
 from kshare_servicekit.own_host import own_host
@@ -307,6 +308,7 @@ def _listeners(options: UpOptions, configs: Configs) -> tuple[GatewayListener, .
 
 
 def _check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
+    check_none_is_ignored(configs, listeners)
     if listeners or configs.text("authorizer.class.name"):
         from kshare_gateway.security.configuration import check_security  # loads libraries that few commands need
 

@@ -1,14 +1,15 @@
 """The limit of client connections from one address: max.connections.per.ip and its overrides (ConnectionQuotas).
 
 Both configs are dynamic. An override for a host name applies to the addresses that the name had when the override was
-set; they are looked up in the background, and until then the name has no limit of its own.
+set; they are looked up in the background, and until then the name has no limit of its own. A look-up that fails is
+repeated every LOOK_UP_RETRY_S.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from kshare_core.configs import Configs
 from kshare_core.configs.connection_limits import connection_overrides
@@ -17,17 +18,34 @@ from kshare_gateway.gateway import log
 from kshare_rpc.names import LookUp
 
 NO_PORT = 0
+LOOK_UP_RETRY_S = 30.0
+
+
+class Timer(Protocol):
+    def cancel(self) -> object: ...
 
 
 class ConnectionsPerIp:
-    """Counts connections by address. `spawn` runs the look-up of host names."""
+    """Counts connections by address.
+
+    `spawn` runs the look-up of a host name, and `call_later` (seconds, callback) begins a further one.
+    """
 
     def __init__(
-        self, configs: Configs, *, look_up: LookUp, spawn: Callable[[Coroutine[Any, Any, None], str], object]
+        self,
+        configs: Configs,
+        *,
+        look_up: LookUp,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        call_later: Callable[[float, Callable[[], None]], Timer],
     ) -> None:
         self._configs = configs
         self._look_up = look_up
         self._spawn = spawn
+        self._call_later = call_later
+        self._retry: Timer | None = None
+        self._failed: dict[str, int] = {}
+        """The hosts whose last look-up failed, and their limits."""
         self._counts: Counter[str] = Counter()
         self._overrides_text = ""
         self._limits: dict[str, int] = {}
@@ -59,8 +77,15 @@ class ConnectionsPerIp:
             return limit
         return self._configs.integer("max.connections.per.ip")
 
+    def close(self) -> None:
+        """Ends look-ups that are repeated."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
     def _take_overrides(self, text: str) -> None:
-        self._limits = {}
+        self.close()
+        self._limits, self._failed = {}, {}
         for host, limit in connection_overrides(text).items():
             if is_address(host):
                 self._limits[address_text(host)] = limit
@@ -71,7 +96,24 @@ class ConnectionsPerIp:
         try:
             addresses = await self._look_up(host, NO_PORT)
         except (OSError, TimeoutError) as failure:
-            log.error("max.connections.per.ip.overrides has no effect for %s, its look-up failed: %s", host, failure)
+            if text == self._overrides_text:
+                self._look_up_later(host, limit, failure)
             return
-        if text == self._overrides_text:
-            self._limits |= {address_text(address): limit for address in addresses}
+        if text != self._overrides_text:
+            return
+        self._limits |= {address_text(address): limit for address in addresses}
+        if self._failed.pop(host, None) is not None:
+            log.info("max.connections.per.ip.overrides has its effect for %s, which was found now", host)
+
+    def _look_up_later(self, host: str, limit: int, failure: Exception) -> None:
+        if host not in self._failed:
+            text = "max.connections.per.ip.overrides has no effect for %s until it is found, its look-up failed: %s"
+            log.error(text, host, failure)
+        self._failed[host] = limit
+        if self._retry is None:
+            self._retry = self._call_later(LOOK_UP_RETRY_S, self._look_up_failed)
+
+    def _look_up_failed(self) -> None:
+        self._retry = None
+        for host, limit in self._failed.items():
+            self._spawn(self._resolve(self._overrides_text, host, limit), f"look-up of {host}")

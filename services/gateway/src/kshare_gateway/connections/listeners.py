@@ -45,11 +45,11 @@ class GatewayListener:
 
     @property
     def is_tls(self) -> bool:
-        return self.security_protocol in (SSL, SASL_SSL)
+        return has_tls(self.security_protocol)
 
     @property
     def is_sasl(self) -> bool:
-        return self.security_protocol in (SASL_PLAINTEXT, SASL_SSL)
+        return has_sasl(self.security_protocol)
 
     @property
     def config_prefix(self) -> str:
@@ -67,6 +67,14 @@ class _Written:
     name: str
     host: str
     port: int
+
+
+def has_tls(security_protocol: str) -> bool:
+    return security_protocol in (SSL, SASL_SSL)
+
+
+def has_sasl(security_protocol: str) -> bool:
+    return security_protocol in (SASL_PLAINTEXT, SASL_SSL)
 
 
 def joined(host: str, port: int) -> str:
@@ -113,6 +121,12 @@ def configured_listeners(configs: Configs, own_host: Callable[[], str]) -> tuple
             )
         )
     return tuple(found)
+
+
+def protocols_of_controllers(configs: Configs) -> frozenset[str]:
+    """The security protocols of the listeners that a gateway does not open; InvalidConfig."""
+    names = _controller_names(configs)
+    return frozenset(protocol for name, protocol in _protocols(configs).items() if name in names)
 
 
 def _controller_names(configs: Configs) -> frozenset[str]:

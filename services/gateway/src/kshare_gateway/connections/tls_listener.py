@@ -144,7 +144,8 @@ class TlsListener:
                 log.info("listener %s loaded new certificates for new connections", self.name)
         except InvalidConfig as problem:
             log.error("listener %s keeps its former certificates, the new ones are invalid: %s", self.name, problem)
-        self._look_later()
+        finally:
+            self._look_later()
 
     async def _accept(self, listening: socket.socket, new_connection: Callable[[], ClientConnection]) -> None:
         loop = asyncio.get_running_loop()

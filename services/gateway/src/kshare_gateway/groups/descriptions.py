@@ -29,7 +29,7 @@ def without_hidden_topics(context: RequestContext, group: AGroup) -> AGroup:
             *(topic.topic_name for topic in getattr(member, "target_assignment", ())),
         )
     }
-    if all(context.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if all(context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         return group
     denied: AGroup = type(group)(
         group_id=group.group_id,

@@ -80,23 +80,20 @@ def check_whole(context: RequestContext, request: Any, access: Access) -> None:
     """KafkaError if the client lacks what the whole request needs."""
     for need in access.whole:
         name = need.name(request)
-        if name is not None and not context.may(need.operation, need.resource_type, name):
-            context.gateway.audit.denial(context, need.operation, need.resource_type, name)
+        if name is not None and not context.authorize(need.operation, need.resource_type, name):
             raise denied(need.resource_type)
 
 
 def check_topics(context: RequestContext, operation: Operation, names: Iterable[str]) -> None:
     """KafkaError if the client may not do that with all of the topics."""
     for name in names:
-        if not context.may(operation, ResourceType.TOPIC, name):
-            context.gateway.audit.denial(context, operation, ResourceType.TOPIC, name)
+        if not context.authorize(operation, ResourceType.TOPIC, name):
             raise denied(ResourceType.TOPIC)
 
 
 def check_cluster(context: RequestContext, operation: Operation) -> None:
     """KafkaError if the client may not do that with the cluster."""
-    if not context.may(operation, ResourceType.CLUSTER, CLUSTER_NAME):
-        context.gateway.audit.denial(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    if not context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME):
         raise denied(ResourceType.CLUSTER)
 
 
@@ -105,10 +102,7 @@ def config_denial(context: RequestContext, operation: Operation, config_type: in
     kinds = {TOPIC_CONFIGS: ResourceType.TOPIC, GROUP_CONFIGS: ResourceType.GROUP}
     kind = kinds.get(config_type, ResourceType.CLUSTER)
     resource = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
-    if context.may(operation, kind, resource):
-        return None
-    context.gateway.audit.denial(context, operation, kind, resource)
-    return denied(kind)
+    return None if context.authorize(operation, kind, resource) else denied(kind)
 
 
 def on_cluster(operation: Operation) -> Access:

@@ -3,7 +3,9 @@
 The lines are those of the logger "kshare.audit", whatever the format of other logs is. A line names resources and the
 configs that were changed, never a value, since a value may be a secret. Each operation that may have changed something
 has a line. One that changed nothing, and a denied operation of any API, has a line within a limit (`bounded_lines`), so
-that clients whose requests fail cannot fill a disk; a later line says how many were left out.
+that clients whose requests fail cannot fill a disk; a later line says how many were left out. Denials of what clients
+repeat all day (Read, Write, Describe) have a limit of their own, so that they do not hide the others. As in Kafka
+(logIfDenied), a check that only filters an answer, or chooses between two permissions, has no line.
 """
 
 from __future__ import annotations
@@ -39,14 +41,19 @@ AUDITED = frozenset(
         ApiKey.DELETE_GROUPS,
         ApiKey.DELETE_RECORDS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
         ApiKey.DELETE_TOPICS,
         ApiKey.ELECT_LEADERS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         ApiKey.OFFSET_DELETE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
         ApiKey.WRITE_TXN_MARKERS,
     }
 )
 """The APIs that change the cluster for others than their client."""
+OF_CLIENTS = frozenset({Operation.READ, Operation.WRITE, Operation.DESCRIBE})
+"""What producers and consumers need, and ask for again and again where they lack it."""
 RESOURCES_LIMIT = 100
 """Resources in a line; the line says how many there were."""
 NAMING = (
@@ -63,6 +70,7 @@ class Audit:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._denials = BoundedLines(now_s)
+        self._denials_of_clients = BoundedLines(now_s)
         self._failures = BoundedLines(now_s)
 
     def operation(self, context: RequestContext, api_key: int, request: Request[Any], response: Response) -> None:
@@ -92,7 +100,8 @@ class Audit:
 
     def denial(self, context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
         """Writes the line of a denied operation, unless there were too many within this second."""
-        left_out = self._denials.take()
+        denials = self._denials_of_clients if operation in OF_CLIENTS else self._denials
+        left_out = denials.take()
         if left_out is None:
             return
         _write(

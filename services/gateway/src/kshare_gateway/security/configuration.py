@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs import Configs
 from kshare_gateway.connections.listeners import GatewayListener
-from kshare_gateway.security.sasl.configuration import OF_SIGNED_TOKENS, SaslListener, without_effect
-from kshare_gateway.security.sasl.oauth_bearer import OAUTHBEARER
+from kshare_gateway.security.ignored_settings import check_none_is_ignored
+from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.scram import ScramUsers
 from kshare_gateway.upstream.identities import CLIENT_AUTHENTICATION, check_identities
 from kshare_rpc.authorizer import configured_authorizer
@@ -23,20 +23,16 @@ def sasl_listeners(
     configs: Configs, listeners: Sequence[GatewayListener], scram_users: ScramUsers
 ) -> dict[str, SaslListener]:
     """The mechanisms of each SASL listener, by its name; InvalidConfig."""
-    with_sasl = [each for each in listeners if each.is_sasl]
-    found = {each.name: SaslListener(configs, each.config_prefix, scram_users) for each in with_sasl}
-    if not any(each.key_sets for each in found.values()):
-        of_tokens = [each for each in with_sasl if OAUTHBEARER in found[each.name].mechanisms]
-        for name in OF_SIGNED_TOKENS:
-            if of_tokens and configs.is_set(name):
-                raise InvalidConfig(without_effect(name, of_tokens[0].config_prefix))
-    return found
+    return {each.name: SaslListener(configs, each.config_prefix, scram_users) for each in listeners if each.is_sasl}
 
 
 def certificate_principals(configs: Configs, listeners: Sequence[GatewayListener]) -> dict[str, CertificatePrincipals]:
-    """The principals of clients with certificates at each listener with TLS, by its name; InvalidConfig."""
-    with_tls = [each for each in listeners if each.is_tls]
-    if not with_tls:
+    """The principals of clients with certificates at each listener with TLS, by its name; InvalidConfig.
+
+    None where SASL says who a client is: at SASL_SSL, and in front of an existing cluster.
+    """
+    with_tls = [each for each in listeners if each.is_tls and not each.is_sasl]
+    if not with_tls or configs.text(ENGINE) == KAFKA:
         return {}
     from kshare_gateway.security.certificate_principals import CertificatePrincipals  # loads cryptography
 
@@ -64,9 +60,9 @@ def tls_warnings(configs: Configs, listener: GatewayListener) -> list[str]:
 
 def check_security(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
     """InvalidConfig if a gateway with these listeners would not start."""
+    check_none_is_ignored(configs, listeners)
     if configs.text(ENGINE) == KAFKA:
         check_identities(configs, listeners)
-        certificate_principals(configs, listeners)
         return
     sasl_listeners(configs, listeners, ScramUsers(dict))
     certificate_principals(configs, listeners)

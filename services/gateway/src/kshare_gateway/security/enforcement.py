@@ -14,7 +14,7 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import ElementNeed, check_whole, denied
 from kshare_gateway.served_apis import ServedApi
 from kshare_wire.generated.api_keys import ApiKey
-from kshare_wire.messages import Request, Response
+from kshare_wire.messages import ZERO_ID, Request, Response
 
 Answer = Callable[[RequestContext, Any], Awaitable[Response | None]]
 
@@ -30,7 +30,7 @@ async def answer_authorized(
     elements = getattr(request, field) if field else ()
     # Produce requests are sent on in their order, and one that was received is carried out: it yields to no other.
     in_slices = served.api_key != ApiKey.PRODUCE
-    refused = await _denied_elements(context, served.access.each, elements, in_slices=in_slices)
+    refused = await _refused_elements(context, served.access.each, elements, in_slices=in_slices)
     if not refused:
         return await answer(context, request)
     assert served.failed is not None, "an API with a need of each element has `failed`"
@@ -44,11 +44,12 @@ async def answer_authorized(
             response = served.failed(context, part, error)
         if response is not None:  # a Produce with acks 0 has none, but ends the connection for what is denied
             joined.add(response)
-    problem = denied(served.access.each.resource_type)
-    response = served.failed(context, request.replaced(**{field: list(refused.values())}), problem)
-    if response is None:
-        return None
-    joined.add(_of_elements(response))
+    for problem in {error.code: error for error in refused.values()}.values():
+        left_out = [elements[at] for at, error in refused.items() if error.code == problem.code]
+        response = served.failed(context, request.replaced(**{field: left_out}), problem)
+        if response is None:
+            return None
+        joined.add(_of_elements(response))
     return joined.response()
 
 
@@ -57,17 +58,22 @@ def _of_elements(response: Response) -> Response:
     return response.replaced(error_code=ErrorCode.NONE) if getattr(response, "error_code", 0) else response
 
 
-async def _denied_elements(
+async def _refused_elements(
     context: RequestContext, need: ElementNeed, elements: Any, *, in_slices: bool
-) -> dict[int, Any]:
-    """The elements without authorization, by their positions."""
-    found: dict[int, Any] = {}
+) -> dict[int, KafkaError]:
+    """The elements without authorization, by their positions, and those of topics whose ids are not known.
+
+    The latter cannot be checked, and may be known when the handler uses them. Produce's handler refuses them itself: it
+    notes that they are sent again.
+    """
+    found: dict[int, KafkaError] = {}
     count = context.count_elements()
     for at, element in enumerate(elements):
         name = need.name(context, element)
-        if name is not None and not context.may(need.operation, need.resource_type, name):
-            context.gateway.audit.denial(context, need.operation, need.resource_type, name)
-            found[at] = element
+        if name is None and in_slices and getattr(element, "topic_id", ZERO_ID) != ZERO_ID:
+            found[at] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        elif name is not None and not context.authorize(need.operation, need.resource_type, name):
+            found[at] = denied(need.resource_type)
         if count.add() and in_slices:
             await count.next_slice()
     return found

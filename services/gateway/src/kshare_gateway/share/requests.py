@@ -105,10 +105,10 @@ def denied_fetches(context: RequestContext, keys: Iterable[TopicPartition]) -> l
 
 def _refused(
     context: RequestContext, keys: Iterable[TopicPartition]
-) -> list[tuple[TopicPartition, tuple[ErrorCode, str]]]:
+) -> list[tuple[TopicPartition, tuple[ErrorCode, str | None]]]:
     """The partitions that the client may not read, with code and text."""
-    found: list[tuple[TopicPartition, tuple[ErrorCode, str]]] = []
-    refusals: dict[bytes, tuple[ErrorCode, str] | None] = {}
+    found: list[tuple[TopicPartition, tuple[ErrorCode, str | None]]] = []
+    refusals: dict[bytes, tuple[ErrorCode, str | None] | None] = {}
     for key in keys:
         if key.topic_id not in refusals:
             refusals[key.topic_id] = _refusal(context, key.topic_id)
@@ -118,10 +118,12 @@ def _refused(
     return found
 
 
-def _refusal(context: RequestContext, topic_id: bytes) -> tuple[ErrorCode, str] | None:
-    """None for a topic that the client may read, and for one that is not known here."""
+def _refusal(context: RequestContext, topic_id: bytes) -> tuple[ErrorCode, str | None] | None:
+    """None for a topic that the client may read. One that is not known cannot be checked, so it is not used later."""
     name = topic_name_of_id(context, topic_id)
-    if name is None or context.may(Operation.READ, ResourceType.TOPIC, name):
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID, None
+    if context.authorize(Operation.READ, ResourceType.TOPIC, name):
         return None
     permissions = context.permissions
     if permissions is not None and permissions.is_missing(Operation.READ, ResourceType.TOPIC, name):

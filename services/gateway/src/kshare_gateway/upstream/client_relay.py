@@ -69,9 +69,12 @@ class ClientRelay:
         version = self.front.brokers.version(request.API_KEY, served)
         await self._authenticated.wait()
         try:
-            return await self.link_for(request.API_KEY).ask(request, version, self.client_id, self.front.timeout_ms)
+            link = self.link_for(request.API_KEY)
+            answer = await link.ask(request, version, self.client_id, self.front.timeout_ms)
         except ConnectionLost as lost:
             raise ConnectionMustClose(str(lost)) from None
+        self._owner.own_request_was_answered()
+        return answer
 
     def authenticates(self, is_under_way: bool) -> None:
         """Whether the client is between its messages of SASL: a broker accepts no other request then."""

@@ -56,6 +56,10 @@ class LinkOwner(Protocol):
         """A response is complete, with its length."""
         ...
 
+    def own_request_was_answered(self) -> None:
+        """The cluster has answered what it was asked as this client, which it does for authenticated clients only."""
+        ...
+
     def link_is_lost(self, reason: str, *, had_requests: bool) -> None:
         """`had_requests`: some may be lost, or were refused without a response, which is said in no other way."""
         ...

@@ -52,7 +52,7 @@ class RelayingConnection(ClientConnection):
         super().__init__(connection_id, environment, listener)
         self._front = front
         self._has_authenticated = False
-        """Whether the cluster has accepted the client's first authentication, or a later request of the client came."""
+        """Whether the cluster has accepted the client's first authentication, or answered another request of it."""
         if front.has_sasl:
             limit = min(front.maximum_message_bytes, environment.maximum_frame_length)
             self._frames.set_limits(limit, "sasl.server.max.receive.size")
@@ -118,10 +118,12 @@ class RelayingConnection(ClientConnection):
             self._relay.authenticates(True)
         elif api_key != ApiKey.API_VERSIONS:
             self._relay.authenticates(False)
-            self._has_finished_authentication()
 
     def _has_finished_authentication(self) -> None:
-        """Allows requests of any size, of which the next may be one."""
+        """Allows requests of any size, of which the next may be one.
+
+        The cluster has said so: that a client asks for something does not show who it is.
+        """
         if self._front.has_sasl and not self._has_authenticated:
             self._has_authenticated = True
             self._frames.set_limits(self._environment.maximum_frame_length, "socket.request.max.bytes")
@@ -161,7 +163,9 @@ class RelayingConnection(ClientConnection):
     def was_passed_on(self, place: object) -> None:
         if self._is_closed:
             return
-        self._finish(cast(Slot, place), [], None)
+        slot = cast(Slot, place)
+        self._was_answered(slot.api_key)
+        self._finish(slot, [], None)
         self._serve_waiting()
 
     def was_gathered(self, place: object, response: Buffer) -> None:
@@ -170,8 +174,17 @@ class RelayingConnection(ClientConnection):
         slot = cast(Slot, place)
         if slot.api_key == ApiKey.SASL_AUTHENTICATE and _accepts(slot.version, response):
             self._has_finished_authentication()
+        self._was_answered(slot.api_key)
         self._finish(slot, [response], None)
         self._serve_waiting()
+
+    def own_request_was_answered(self) -> None:
+        self._has_finished_authentication()
+
+    def _was_answered(self, api_key: int) -> None:
+        """The cluster has answered a relayed request; it closes the connections of strangers that send any."""
+        if api_key not in AUTHENTICATION:
+            self._has_finished_authentication()
 
     def link_is_lost(self, reason: str, *, had_requests: bool) -> None:
         """The client connects again, and so learns where the cluster's brokers are now."""

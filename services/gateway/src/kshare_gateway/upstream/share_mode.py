@@ -59,7 +59,8 @@ REFUSED = (
     *(ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_DELETE, ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS),
     *(ApiKey.LIST_TRANSACTIONS, ApiKey.CONSUMER_GROUP_HEARTBEAT),
 )
-REFUSED_TO_ALL = Access(open_to_all="it is refused whoever asks")
+REFUSED_TO_ALL = Access(by_handler="it is refused to every client that the cluster has authenticated")
+"""Not open to all: a stranger gets no answer, and does not learn the cluster's address."""
 
 
 def share_routes(bootstrap: str) -> Routes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kshare_coordinator.machine.catalog.placement import NO_LEADER, draining_leaders
 from kshare_coordinator.machine.catalog.starts import current_start_id, starts_of
 from kshare_coordinator.machine.state import Changes, CoordinatorState, leader_epoch
+from kshare_core.configs.listener_names import is_password
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -36,7 +37,7 @@ class CatalogPieces:
     """One answer of WatchCatalog, made in pieces of about `piece_bytes`, all of the state's version at the beginning.
 
     Rows are never changed, only replaced, so a response keeps its version while the catalog changes. `with_security`
-    adds the rows that only gateways get.
+    adds what only gateways get: rows of security, and broker configs that are secrets.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class CatalogPieces:
         groups = state.group_configs if changes is None else changes.groups
         self._rows += [(_group_config, group_id, state.group_configs.get(group_id, {})) for group_id in sorted(groups)]
         brokers = state.broker_configs if changes is None else changes.brokers
-        self._rows += [(_broker_config, each, state.broker_configs.get(each, {})) for each in sorted(brokers)]
+        of_broker = _broker_config if self._with_security else _broker_config_without_secrets
+        self._rows += [(of_broker, each, state.broker_configs.get(each, {})) for each in sorted(brokers)]
         if self._with_security:
             keys = state.security if changes is None else changes.security
             self._rows += [state.security.get(key) or _gone(key) for key in sorted(keys)]
@@ -213,6 +215,10 @@ def _group_config(group_id: str, texts: Mapping[str, str]) -> pb.GroupConfig:
 def _broker_config(broker_id: str, texts: Mapping[str, str]) -> pb.BrokerConfig:
     """Without entries where the broker has none any more."""
     return pb.BrokerConfig(broker_id=broker_id, configs=_entries(texts))
+
+
+def _broker_config_without_secrets(broker_id: str, texts: Mapping[str, str]) -> pb.BrokerConfig:
+    return _broker_config(broker_id, {name: text for name, text in texts.items() if not is_password(name)})
 
 
 def _entries(texts: Mapping[str, str]) -> list[pb.ConfigEntry]:

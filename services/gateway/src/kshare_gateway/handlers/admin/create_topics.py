@@ -68,7 +68,7 @@ def _problem(context: RequestContext, topic: CreatableTopic) -> CreatableTopicRe
     The coordinator checks all else, and the name: that a topic exists, or that its name is not allowed, comes first.
     """
     gateway = context.gateway
-    if not context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not context.may(
+    if not context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not context.authorize(
         Operation.CREATE, ResourceType.TOPIC, topic.name
     ):
         return _refusal(topic.name, *DENIED[ResourceType.TOPIC])

@@ -80,9 +80,9 @@ def _partition_count(context: RequestContext, name: str | None, topic_id: bytes)
 def _denial(context: RequestContext, name: str | None, topic_id: bytes) -> DeletableTopicResult | None:
     """The answer to a client that may not delete the topic; by its id it learns the name only if it may describe it."""
     known = name if name is not None else topic_name_of_id(context, topic_id)
-    if known is None or context.may(Operation.DELETE, ResourceType.TOPIC, known):
+    if known is None or context.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
-    if context.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if context.authorize(Operation.DELETE, ResourceType.TOPIC, known):
         return None
     may_describe = context.may(Operation.DESCRIBE, ResourceType.TOPIC, known)
     if name is not None and may_describe and topic_named(context.gateway, name) is None:

@@ -51,7 +51,8 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
         if name == last:
             continue
         last = name
-        if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        may_describe = context.authorize if request.topics else context.may
+        if not may_describe(Operation.DESCRIBE, ResourceType.TOPIC, name):
             if request.topics:
                 topics.append(_denied(name))
             continue

@@ -161,7 +161,7 @@ async def _asked_topics(
 
 def _may_describe(context: RequestContext, entry: MetadataRequestTopic, topic: coordinator_pb2.Topic | None) -> bool:
     name = entry.name if topic is None else topic.name
-    return name is None or context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return name is None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _denied_topic(entry: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -314,7 +314,7 @@ async def _create_missing(context: RequestContext, asked: Sequence[MetadataReque
         if name is not None and is_missing and is_valid_topic_name(name):
             if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 pass
-            elif may_create_all or context.may(Operation.CREATE, ResourceType.TOPIC, name):
+            elif may_create_all or context.authorize(Operation.CREATE, ResourceType.TOPIC, name):
                 if mutations.take(gateway.configs.integer("num.partitions")) is None:
                     missing[name] = None
             else:

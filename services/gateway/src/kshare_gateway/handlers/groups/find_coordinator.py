@@ -79,7 +79,7 @@ def _denial(context: RequestContext, key_type: int, key: str) -> KafkaError | No
         SHARE: (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME),
     }
     operation, kind, name = needs[key_type]
-    return None if context.may(operation, kind, name) else denied(kind)
+    return None if context.authorize(operation, kind, name) else denied(kind)
 
 
 def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:

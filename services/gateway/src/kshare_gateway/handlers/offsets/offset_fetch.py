@@ -78,11 +78,14 @@ async def _fetch(
     context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
     """One group's response; of several groups, an unavailable coordinator fails only its own."""
-    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
         return _failed_group(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    denied = [topic for topic in group.topics or () if not _may_describe(context, topic)]
+    allowed: list[OffsetFetchRequestTopics] = []
+    denied: list[OffsetFetchRequestTopics] = []
+    for topic in group.topics or ():
+        (allowed if _may_describe(context, topic) else denied).append(topic)
     if denied:
-        group = group.replaced(topics=[topic for topic in group.topics or () if _may_describe(context, topic)])
+        group = group.replaced(topics=allowed)
     topics: list[_Topic] = []
     for number, portion in enumerate(_portions(context, group)):
         if number:
@@ -118,7 +121,7 @@ async def _fetch(
 
 def _may_describe(context: RequestContext, topic: OffsetFetchRequestTopics) -> bool:
     name = topic_name(context, topic)
-    return name is None or context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return name is None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _visible(context: RequestContext, results: Iterable[Result]) -> Iterable[Result]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from itertools import chain
 
 from kshare_core.errors import ErrorCode, KafkaError
@@ -73,11 +74,12 @@ async def _ask(
     wanted: dict[TopicPartition, _Wanted] = {}
     by_source: dict[RecordSource, list[_Wanted]] = {}
     asked_for: dict[TopicPartition, bytes | str] = {}
+    checked = cache(partial(_topic_id, context, request))  # a denial has one line, however many partitions are named
     count = context.count_elements()
     for asked, partition in _partitions(context, request):
         if count.add():
             await count.next_slice()
-        topic_id, code = _topic_id(context, request, asked)
+        topic_id, code = checked(asked)
         key = TopicPartition(topic_id, partition.partition)
         if code:
             results[(asked, partition.partition)] = _refusal(partition.partition, code)
@@ -111,11 +113,15 @@ def _replica_id(context: RequestContext, request: FetchRequest) -> int:
     return state.replica_id if context.version >= FIRST_VERSION_WITH_REPLICA_STATE and state else request.replica_id
 
 
-def _may_read(context: RequestContext, request: FetchRequest, asked: bytes | str) -> bool:
+def _problem(context: RequestContext, request: FetchRequest, asked: bytes | str) -> ErrorCode:
+    """Why the client may not read a topic; an unknown one cannot be checked, so it is not used after a wait."""
     if context.gateway.authorizer is None or _replica_id(context, request) >= 0:
-        return True
+        return ErrorCode.NONE
     name = topic_name_of_id(context, asked) if isinstance(asked, bytes) else asked
-    return name is None or context.may(Operation.READ, ResourceType.TOPIC, name)
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    may_read = context.authorize(Operation.READ, ResourceType.TOPIC, name)
+    return ErrorCode.NONE if may_read else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
@@ -141,8 +147,8 @@ def _partitions(context: RequestContext, request: FetchRequest) -> Iterator[tupl
 
 def _topic_id(context: RequestContext, request: FetchRequest, asked: bytes | str) -> tuple[bytes, ErrorCode]:
     """The id of a topic, or why it cannot be read; a name is looked up only for a client that may read it."""
-    if not _may_read(context, request, asked):
-        return b"", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if problem := _problem(context, request, asked):
+        return b"", problem
     if isinstance(asked, bytes):
         return asked, ErrorCode.NONE
     topic = topic_named(context.gateway, asked)

@@ -173,14 +173,15 @@ def _place(
         return nowhere, KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
     if (internal := internal_name(context.gateway.view, asked)) is not None:
         return nowhere, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {internal} is internal and read-only")
-    topic_id = asked if isinstance(asked, bytes) else None
-    if isinstance(asked, str):
-        known = context.gateway.view.topics_by_name.get(asked)
-        if known is None:
-            return nowhere, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {asked}")
-        topic_id = known.topic_id
-    assert topic_id is not None
-    return TopicPartition(topic_id, partition.index), None
+    if isinstance(asked, bytes):
+        if context.gateway.authorizer is not None and asked not in context.gateway.view.topics_by_id:
+            # It could not be checked, so it is not used after a wait.
+            return nowhere, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id")
+        return TopicPartition(asked, partition.index), None
+    known = context.gateway.view.topics_by_name.get(asked)
+    if known is None:
+        return nowhere, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic has the name {asked}")
+    return TopicPartition(known.topic_id, partition.index), None
 
 
 def _transaction_problem(request: ProduceRequest) -> KafkaError | None:

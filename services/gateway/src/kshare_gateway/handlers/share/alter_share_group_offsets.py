@@ -32,7 +32,7 @@ async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest
     wanted = coordinator_pb2.AlterShareGroupOffsetsRequest(group_id=request.group_id)
     denied = []
     for topic in request.topics:
-        if not context.may(Operation.READ, ResourceType.TOPIC, topic.topic_name):
+        if not context.authorize(Operation.READ, ResourceType.TOPIC, topic.topic_name):
             denied.append(_denied(topic))
             continue
         entry = wanted.topics.add(topic_name=topic.topic_name)

@@ -21,13 +21,14 @@ CALL_TIMEOUT_MS = 25_000
 
 async def handle(context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
     names = [topic.topic_name for topic in request.topics]
-    allowed = [name for name in names if context.may(Operation.READ, ResourceType.TOPIC, name)]
+    refused = {name for name in names if not context.authorize(Operation.READ, ResourceType.TOPIC, name)}
     code, text = DENIED[ResourceType.TOPIC]
     denied = [
         DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code, error_message=text)
         for name in names
-        if not context.may(Operation.READ, ResourceType.TOPIC, name)
+        if name in refused
     ]
+    allowed = [name for name in names if name not in refused]
     wanted = coordinator_pb2.DeleteShareGroupOffsetsRequest(group_id=request.group_id, topic_names=allowed)
     answer = await context.gateway.call_group_coordinator(
         request.group_id, DELETE_SHARE_GROUP_OFFSETS, wanted, timeout_ms=CALL_TIMEOUT_MS

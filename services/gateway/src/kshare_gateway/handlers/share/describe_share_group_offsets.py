@@ -66,18 +66,21 @@ def _identity(
 async def _describe(
     context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
         return _refused(group, *DENIED[ResourceType.GROUP])
-    denied = [topic for topic in group.topics or () if not _may_describe(context, topic.topic_name)]
-    if denied and len(denied) == len(group.topics or ()):
+    allowed: list[DescribeShareGroupOffsetsRequestTopic] = []
+    denied: list[DescribeShareGroupOffsetsRequestTopic] = []
+    for topic in group.topics or ():
+        is_allowed = context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
+        (allowed if is_allowed else denied).append(topic)
+    if denied and not allowed:
         return DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=list(map(_denied, denied)))
     wanted = coordinator_pb2.DescribeShareGroupOffsetsRequest(
         group_id=group.group_id,
         all_topics=group.topics is None,
         topics=[
             coordinator_pb2.NamedPartitions(topic_name=topic.topic_name, partitions=topic.partitions)
-            for topic in group.topics or ()
-            if _may_describe(context, topic.topic_name)
+            for topic in allowed
         ],
     )
     try:
@@ -89,16 +92,16 @@ async def _describe(
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=group.group_id,
         topics=[
-            *_topics(result for result in answer.results if _may_describe(context, result.topic_name)),
+            *_topics(
+                result
+                for result in answer.results
+                if context.may(Operation.DESCRIBE, ResourceType.TOPIC, result.topic_name)
+            ),
             *map(_denied, denied),
         ],
         error_code=answer.error_code,
         error_message=answer.error_message or None,
     )
-
-
-def _may_describe(context: RequestContext, topic_name: str) -> bool:
-    return context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic_name)
 
 
 def _denied(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroupOffsetsResponseTopic:

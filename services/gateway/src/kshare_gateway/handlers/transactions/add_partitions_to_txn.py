@@ -63,10 +63,10 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
 
 def _denied_topics(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
     """The answer to a producer without authorization; with one topic denied, no partition is added, as in Kafka."""
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+    if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         raise denied(ResourceType.TRANSACTIONAL_ID)
     topics = request.v3_and_below_topics
-    refused = {topic.name for topic in topics if not context.may(Operation.WRITE, ResourceType.TOPIC, topic.name)}
+    refused = {topic.name for topic in topics if not context.authorize(Operation.WRITE, ResourceType.TOPIC, topic.name)}
     if not refused:
         return None
     entries = []

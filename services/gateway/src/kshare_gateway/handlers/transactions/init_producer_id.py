@@ -7,9 +7,9 @@ it knows PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in
 from __future__ import annotations
 
 from kshare_core.errors import ErrorCode, KafkaError
-from kshare_core.security.acls import CLUSTER_NAME, Operation, ResourceType
+from kshare_core.security.acls import Operation, ResourceType
 from kshare_gateway.request_context import RequestContext
-from kshare_gateway.security.access import Access, denied, transactional_id
+from kshare_gateway.security.access import Access, check_cluster, transactional_id
 from kshare_gateway.served_apis import serve
 from kshare_gateway.transactions.coordinator_calls import ask_any_coordinator, ask_coordinator, fencing_code
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
@@ -44,10 +44,9 @@ def _check_idempotent_write(context: RequestContext, request: InitProducerIdRequ
     authorizer = context.gateway.authorizer
     if request.transactional_id is not None or authorizer is None:
         return
-    if not context.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not authorizer.allows_any(
-        context.principal, context.client_host[1:], Operation.WRITE, ResourceType.TOPIC
-    ):
-        raise denied(ResourceType.CLUSTER)
+    client = (context.principal, context.client_host[1:])
+    if not authorizer.allows_any(*client, Operation.WRITE, ResourceType.TOPIC):
+        check_cluster(context, Operation.IDEMPOTENT_WRITE)
 
 
 def failed(context: RequestContext, request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:

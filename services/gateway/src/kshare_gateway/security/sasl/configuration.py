@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kshare_core.configs import Configs, ConfigValue, InvalidConfig
 from kshare_core.configs.jaas import LoginModule, parse_jaas
-from kshare_core.configs.listener_names import SASL_MECHANISMS
+from kshare_core.configs.listener_names import LISTENER_PREFIX, SASL_MECHANISMS
 from kshare_gateway.security.sasl.mechanism import SaslExchange
 from kshare_gateway.security.sasl.oauth_bearer import OAUTHBEARER, OAuthBearerExchange, TokenValidator
 from kshare_gateway.security.sasl.plain import PLAIN, PlainUsers
@@ -47,9 +47,10 @@ class SaslMechanism:
 
 
 def without_effect(name: str, prefix: str) -> str:
-    """What is wrong with a config of signed tokens at a listener that takes all."""
+    """What is wrong with a config of signed tokens that the listener with this prefix ignores."""
     handler = f"{prefix}{OAUTHBEARER.lower()}.{HANDLER}"
-    return f"{name} has no effect, so anybody could make a token: set {handler}={SIGNED_HANDLERS[0]}"
+    where = "" if name.startswith(prefix) else f" at listener {prefix.removeprefix(LISTENER_PREFIX)[:-1].upper()}"
+    return f"{name} has no effect{where}, so anybody could make a token: set {handler}={SIGNED_HANDLERS[0]}"
 
 
 class SaslListener:
@@ -108,8 +109,11 @@ class SaslListener:
         return f"{self._prefix}{mechanism.lower()}.{JAAS}"
 
     def _check_nothing_is_for_signed_tokens(self) -> None:
-        """InvalidConfig where Kafka ignores these configs: its default handler checks no signature."""
-        for prefix in (f"{self._prefix}{OAUTHBEARER.lower()}.", self._prefix):
+        """InvalidConfig where Kafka ignores these configs: its default handler checks no signature.
+
+        A config without a prefix is for every listener: it has to have its effect at this one, too.
+        """
+        for prefix in (f"{self._prefix}{OAUTHBEARER.lower()}.", self._prefix, ""):
             for name in OF_SIGNED_TOKENS:
                 if f"{prefix}{name}" in self._configs.table and self._configs.is_set(f"{prefix}{name}"):
                     raise InvalidConfig(without_effect(f"{prefix}{name}", self._prefix))

@@ -10,9 +10,11 @@ with the same mechanism and the same principal; a request after the end closes t
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 from kshare_core.errors import ErrorCode, KafkaError
+from kshare_core.security.bounded_lines import BoundedLog
 from kshare_gateway.security.sasl.configuration import SaslListener
 from kshare_gateway.security.sasl.mechanism import Authenticated, SaslExchange, SaslFailure
 from kshare_wire.framing import FrameReader
@@ -22,11 +24,12 @@ ALLOWED_BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.S
 
 
 class SaslSession:
-    """See the module docstring; `now_s` returns the seconds since 1970."""
+    """See the module docstring; `now_s` returns the seconds since 1970. `lines` are those that clients cause."""
 
-    def __init__(self, listener: SaslListener, now_s: Callable[[], float]) -> None:
+    def __init__(self, listener: SaslListener, now_s: Callable[[], float], lines: BoundedLog) -> None:
         self._listener = listener
         self._now_s = now_s
+        self._lines = lines
         self._mechanism = ""
         self._exchange: SaslExchange | None = None
         self._established: Authenticated | None = None
@@ -102,9 +105,19 @@ class SaslSession:
             answer = self._exchange.answer(message)
         except SaslFailure as failure:
             raise self._failed(str(failure)) from failure
+        except Exception as error:  # of a library that reads what a client sent
+            self._tell(error)
+            raise self._failed(f"Authentication failed with SASL mechanism {self._mechanism}") from None
         if self._exchange.result is not None:
             self._complete(self._exchange.result)
         return answer
+
+    def _tell(self, error: Exception) -> None:
+        """Logs an unexpected error by its class and place: its text may have a password or token in it."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
+        text = "an authentication with %s failed with an unexpected error: %s"
+        self._lines.warning("unexpected error of SASL", text, self._mechanism, place)
 
     def lifetime_ms(self) -> int:
         """How long the session lasts from now; 0: it has no end, or is not complete yet."""

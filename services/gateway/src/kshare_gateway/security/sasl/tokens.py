@@ -115,10 +115,12 @@ class SignedTokens:
                 leeway=self.clock_skew_s,
                 options={"require": ["exp", "iat"]},
             )
-        except (jwt.PyJWTError, TypeError, ValueError) as error:  # the latter: a key of another algorithm
+            expires_at_s = float(claims["exp"])
+        # Not only PyJWT's errors: for a key of another algorithm, and times that are no finite number, Python's pass.
+        except (jwt.PyJWTError, TypeError, ValueError, OverflowError) as error:
             raise TokenRefused(str(error)) from error
         _scopes(claims.get(self.scope_claim))
-        return Authenticated(_principal(claims, self.subject_claim), float(claims["exp"]))
+        return Authenticated(_principal(claims, self.subject_claim), expires_at_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,27 +141,43 @@ class UnsecuredTokens:
             claims = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError as error:
             raise TokenRefused(str(error)) from error
-        expires_at_s, issued_at_s = claims.get("exp"), claims.get("iat")
+        expires_at_s, issued_at_s = _time_s(claims, "exp"), _time_s(claims, "iat")
         skew_s = self.clock_skew_ms / 1000
-        if isinstance(expires_at_s, bool) or not isinstance(expires_at_s, int | float):
+        if expires_at_s is None:
             raise TokenRefused("it does not say when it expires")
         if self.now_s() - skew_s >= expires_at_s:
             raise TokenRefused("it is expired")
-        if isinstance(issued_at_s, int | float) and (
-            issued_at_s > self.now_s() + skew_s or issued_at_s >= expires_at_s
-        ):
+        if issued_at_s is not None and (issued_at_s > self.now_s() + skew_s or issued_at_s >= expires_at_s):
             raise TokenRefused("it was issued in the future, or after its end")
         scopes = _scopes(claims.get(self.scope_claim))
         missing = [scope for scope in self.required_scopes if scope not in scopes]
         if missing:
             raise TokenRefused("it lacks a scope", " ".join(self.required_scopes))
-        return Authenticated(_principal(claims, self.principal_claim), float(expires_at_s))
+        return Authenticated(_principal(claims, self.principal_claim), expires_at_s)
+
+
+def _time_s(claims: Mapping[str, Any], name: str) -> float | None:
+    """The time that a claim says, in seconds since 1970; None without the claim. TokenRefused.
+
+    Python reads NaN and Infinity as JSON, and integers that are too long for a float.
+    """
+    value = claims.get(name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:
+        pass
+    raise TokenRefused(f"its claim {name} is not a time")
 
 
 def _principal(claims: Mapping[str, Any], name: str) -> str:
     found = claims.get(name)
     if not isinstance(found, str) or not found.strip():
         raise TokenRefused(f"its claim {name} is not the name of a principal")
+    if any("\ud800" <= letter <= "\udfff" for letter in found):  # half of a pair, which cannot be written in UTF-8
+        raise TokenRefused(f"its claim {name} is no Unicode text")
     return found.strip()
 
 
