@@ -44,7 +44,6 @@ def problem(protocol: str, texts: dict[str, str]) -> str:
     ("protocol", "texts", "named"),
     [
         ("SSL", {"super.users": "User:root"}, "super.users has no effect, since authorizer.class.name is not set"),
-        ("SSL", {"allow.everyone.if.no.acl.found": "true"}, "allow.everyone.if.no.acl.found has no effect"),
         ("", {"super.users": "User:root"}, "super.users has no effect"),
         ("PLAINTEXT", {CLIENT_AUTH: "required"}, "ssl.client.auth has no effect, since no listener has TLS"),
         ("", {CLIENT_AUTH: "required"}, "since no listener has TLS"),
@@ -80,7 +79,7 @@ def test_a_setting_that_no_listener_reads_is_refused(protocol: str, texts: dict[
 @pytest.mark.parametrize(
     ("protocol", "texts"),
     [
-        ("PLAINTEXT", {"super.users": "", "allow.everyone.if.no.acl.found": "false", CLIENT_AUTH: "none"}),
+        ("PLAINTEXT", {"super.users": "", "allow.everyone.if.no.acl.found": "true", CLIENT_AUTH: "none"}),
         ("PLAINTEXT", {"sasl.enabled.mechanisms": "GSSAPI", "connections.max.reauth.ms": "0", RULES: "DEFAULT"}),
         ("PLAINTEXT", {f"{OF_ONE}.{CLIENT_AUTH}": "none", "ssl.keystore.type": "PEM", "ssl.cipher.suites": ""}),
         ("PLAINTEXT", {**STANDARD, "super.users": "User:root", "allow.everyone.if.no.acl.found": "true"}),

@@ -16,7 +16,8 @@ from kshare_gateway.connections.listeners import SSL, GatewayListener, has_sasl,
 from kshare_gateway.upstream.identities import AUTHORIZER, CLIENT_AUTHENTICATION
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 
-OF_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
+OF_AUTHORIZER = ("super.users",)
+"""Without allow.everyone.if.no.acl.found, which opens: where nothing authorizes, all is open as it says."""
 MAPPING_RULES = "ssl.principal.mapping.rules"
 OF_TLS = (
     CLIENT_AUTHENTICATION,
