@@ -32,10 +32,14 @@ format: setup
 demo: setup
 	$(BIN)/kshare demo
 
-# A package for each service and library, in build/wheels: pip install --find-links build/wheels kshare
+# A package for each service and library, in build/wheels: pip install --constraint build/wheels/constraints.txt kshare
+# The constraints name the file of each package, because an index such as PyPI may have others of the same names.
+CONSTRAINTS := import pathlib; wheels = sorted(pathlib.Path("build/wheels").resolve().glob("*.whl")); \
+  print("\n".join(wheel.name.partition("-")[0] + " @ " + wheel.as_uri() for wheel in wheels))
 wheels: setup
 	rm -rf build/wheels
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv build --quiet --all-packages --wheel --out-dir build/wheels
+	$(BIN)/python -c '$(CONSTRAINTS)' > build/wheels/constraints.txt
 
 # kshare on this machine until Ctrl-C; make up LISTEN=0.0.0.0:9092 DATA=/var/lib/kshare
 LISTEN ?= 127.0.0.1:9092
