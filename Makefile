@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
+.PHONY: setup demo up test test-all test-attached test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos configs format docs wheels
 
 setup: $(STAMP)
 
@@ -23,6 +23,10 @@ $(STAMP): uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml libs/*/setup.p
 protos: setup
 	$(BIN)/python protos/generate.py
 	$(BIN)/python libs/wire/generate_messages.py
+
+# docs/configs.md, from the definitions of the configs.
+configs: setup
+	PYTHONPATH=tests $(BIN)/python -m support.house.config_reference
 
 format: setup
 	$(BIN)/ruff check --fix --quiet .
@@ -105,6 +109,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python libs/wire/generate_messages.py --check
+	PYTHONPATH=tests $(BIN)/python -m support.house.config_reference --check
 	$(BIN)/mypy libs/*/src services/*/src tests docs/conf.py protos/generate.py libs/wire/generate_messages.py
 	$(BIN)/mypy examples/python-worker examples/retry-and-dead-letters examples/spark-stream
 	$(BIN)/lint-imports
