@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
-.PHONY: setup demo up test test-all test-attached test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos format docs wheels
+.PHONY: setup demo up test test-all test-attached test-attached-faults test-real-faults test-franz-go test-client-configs test-hostile test-kubernetes test-pipeline-image check bench bench-report bench-delivery-history bench-fastpath bench-first-record bench-heartbeats bench-machine bench-memory bench-messages bench-scale bench-share-coordinator bench-spark model-slow simulate mutations soak protos configs format docs wheels
 
 setup: $(STAMP)
 
@@ -24,6 +24,10 @@ protos: setup
 	$(BIN)/python protos/generate.py
 	$(BIN)/python libs/wire/generate_messages.py
 
+# docs/configs.md, from the definitions of the configs.
+configs: setup
+	PYTHONPATH=tests $(BIN)/python -m support.house.config_reference
+
 format: setup
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
@@ -32,10 +36,14 @@ format: setup
 demo: setup
 	$(BIN)/kshare demo
 
-# A package for each service and library, in build/wheels: pip install --find-links build/wheels kshare
+# A package for each service and library, in build/wheels: pip install --constraint build/wheels/constraints.txt kshare
+# The constraints name the file of each package, because an index such as PyPI may have others of the same names.
+CONSTRAINTS := import pathlib; wheels = sorted(pathlib.Path("build/wheels").resolve().glob("*.whl")); \
+  print("\n".join(wheel.name.partition("-")[0] + " @ " + wheel.as_uri() for wheel in wheels))
 wheels: setup
 	rm -rf build/wheels
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv build --quiet --all-packages --wheel --out-dir build/wheels
+	$(BIN)/python -c '$(CONSTRAINTS)' > build/wheels/constraints.txt
 
 # kshare on this machine until Ctrl-C; make up LISTEN=0.0.0.0:9092 DATA=/var/lib/kshare
 LISTEN ?= 127.0.0.1:9092
@@ -101,6 +109,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python libs/wire/generate_messages.py --check
+	PYTHONPATH=tests $(BIN)/python -m support.house.config_reference --check
 	$(BIN)/mypy libs/*/src services/*/src tests docs/conf.py protos/generate.py libs/wire/generate_messages.py
 	$(BIN)/mypy examples/python-worker examples/retry-and-dead-letters examples/spark-stream
 	$(BIN)/lint-imports

@@ -54,7 +54,7 @@ def test_bad_use_is_refused_with_a_word_about_what_is_right(arguments: list[str]
 def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     failure = refusal("dlq.a", *arguments)
-    assert "the engine spark needs PySpark: pip install 'kshare[spark]'" in str(failure)
+    assert "the engine spark needs PySpark and Java 17: install kshare-pipeline" in str(failure)
     assert failure.exit_code == BAD_USE
 
 

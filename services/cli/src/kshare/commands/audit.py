@@ -62,7 +62,8 @@ def audit(
         from kshare.audit.job import DeliveryCountLimits
         from kshare.audit.sources import Stretch
     except ModuleNotFoundError as missing:
-        text = f"kshare audit needs PySpark: pip install 'kshare[spark]' (and Java 17); {missing.name} is not installed"
+        needed = "kshare audit needs PySpark and Java 17: install kshare-pipeline (docs/quickstart.md)"
+        text = f"{needed}; {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
     properties = {"log_level": "0", **read_properties(command_config), **_pairs("--kafka", kafka)}
     if bootstrap is not None:

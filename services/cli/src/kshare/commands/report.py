@@ -23,7 +23,8 @@ def report(
         from kshare_pipeline.report.command import write_report
         from kshare_pipeline.report.figures import NoMarts
     except ModuleNotFoundError as missing:
-        text = f"kshare report needs the history service: pip install 'kshare[spark]'; {missing.name} is not installed"
+        needed = "kshare report needs the history service: install kshare-pipeline (docs/quickstart.md)"
+        text = f"{needed}; {missing.name} is not installed"
         raise CommandFailed(text, BAD_USE) from missing
     try:
         write_report(

@@ -13,7 +13,7 @@ from kshare_kafka_client.redrive.sources import source_ranges
 
 DIRECT_LIMIT_OFFSETS = 300_000
 """The engine `auto` uses Spark beyond it: Spark takes some 15 s to start, and is then several times as fast."""
-NO_SPARK = "the engine spark needs PySpark: pip install 'kshare[spark]' (and Java 17)"
+NO_SPARK = "the engine spark needs PySpark and Java 17: install kshare-pipeline (docs/quickstart.md)"
 
 
 class Engine(StrEnum):
