@@ -321,7 +321,7 @@ def test_unknown_tagged_fields_are_limited_in_a_request_as_a_whole() -> None:
         body = SHARE_FETCH_START + count + topic * topics + b"\x01\x00"
         steps = decode_request_in_slices(ShareFetchRequest, 1, memoryview(body), 0)
         if refused:
-            with pytest.raises(MalformedRequest, match="10 tagged fields at byte .*allowed are 4000 unknown ones"):
+            with pytest.raises(MalformedRequest, match=r"10 tagged fields at byte .*allowed are 4000 unknown ones"):
                 result_of(steps)
         else:
             request, _ = result_of(steps)
