@@ -44,9 +44,14 @@ def session_key(context: RequestContext, request: ShareFetchRequest | ShareAckno
     group_id, member_id = request.group_id, request.member_id
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    check_member_id(member_id)
+    return ShareSessionKey(group_id, member_id, -1 if context.relay is None else context.relay.port_id)
+
+
+def check_member_id(member_id: str) -> None:
+    """INVALID_REQUEST as in Kafka (KafkaApis.isMemberIdValid) unless the member id has 1 to 36 characters."""
     if not member_id or len(member_id) > MAXIMUM_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-    return ShareSessionKey(group_id, member_id, -1 if context.relay is None else context.relay.port_id)
 
 
 def add_acknowledgements(
