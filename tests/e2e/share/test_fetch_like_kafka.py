@@ -298,6 +298,25 @@ def test_batches_of_acknowledgements(pair: Pair) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_partitions_without_acknowledgements(pair: Pair) -> None:
+    """They are answered beside others that are acknowledged, and where they do not exist."""
+
+    def sequence(asked: Asked, recording: Recording) -> None:
+        session = Session(asked, recording, "silent", one=2)
+        session.produce("one", 4)
+        session.fetch("opened", 0, [("one", 0)])
+        accepted: list[Batch] = [(2, 2, [ACCEPTED])]
+        beside = session.acknowledge("beside one with", 1, {("one", 0): accepted, ("one", 1): []})
+        assert partitions_of(beside) == [("silent-one", 0), ("silent-one", 1)]
+        session.acknowledge("beside a refused one", 2, {("one", 0): accepted, ("one", 1): []})
+        session.acknowledge("alone", 3, {("one", 0): [], ("one", 1): []})
+        session.acknowledge("unknown", 4, {("one", 9): [], (MISSING, 0): []})
+        session.acknowledge("beside an unknown one", 5, {("one", 9): accepted, ("one", 1): []})
+
+    same_recordings(pair, sequence)
+
+
+@pytest.mark.timeout(180)
 def test_partitions_that_do_not_exist(pair: Pair) -> None:
     """In ShareAcknowledge; Kafka 4.3.1 fails a ShareFetch of one as a whole, with UNKNOWN_SERVER_ERROR."""
 
