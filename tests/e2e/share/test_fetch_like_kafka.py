@@ -336,6 +336,13 @@ def test_partitions_that_do_not_exist(pair: Pair) -> None:
     same_recordings(pair, sequence)
 
 
+RENEWED_TWICE: list[tuple[str, list[Batch]]] = [
+    ("both renew", [(4, 6, [RENEWED]), (6, 8, [RENEWED])]),
+    ("renewed, then accepted", [(5, 6, [RENEWED]), (6, 6, [ACCEPTED])]),
+    ("accepted, then renewed", [(7, 8, [ACCEPTED]), (8, 9, [RENEWED])]),
+]
+
+
 @pytest.mark.timeout(180)
 def test_version_2(pair: Pair) -> None:
     """Renewed locks, and exact record limits."""
@@ -354,5 +361,11 @@ def test_version_2(pair: Pair) -> None:
         session.acknowledge("renewed without the flag", 4, renewing, version=2)
         session.acknowledge("flag with accepted", 5, {where: [(2, 2, [ACCEPTED])]}, version=2, is_renew_ack=True)
         session.fetch("exact limit", 6, [where], version=2, share_acquire_mode=1, max_records=2)
+        session.fetch("the rest", 7, [where], version=2)
+        codes = []
+        for epoch, (label, batches) in enumerate(RENEWED_TWICE, 8):
+            answer = session.acknowledge(label, epoch, {where: batches}, version=2, is_renew_ack=True)
+            codes += [part["error_code"] for topic in answer["responses"] for part in topic["partitions"]]
+        assert codes == ["none", "none", "invalid_record_state"]
 
     same_recordings(pair, sequence)

@@ -235,15 +235,15 @@ class NaiveSharePartition:
         renew_enabled: bool,
     ) -> ErrorCode | None:
         """Why well-formed acknowledgements are refused."""
-        previous_last = -1
+        previous_last, was_renewed = -1, False
         for first, last, types in batches:
             known = [offset for offset in range(first, last + 1) if offset >= self.removed_below]
             if not known:
                 continue
-            if known[0] > previous_last and self.records and known[0] >= self.start and last >= self.end:
-                return ErrorCode.INVALID_REQUEST
-            if known[0] <= previous_last:
+            if known[0] <= previous_last and not was_renewed:
                 return ErrorCode.INVALID_RECORD_STATE
+            if self.records and known[0] >= self.start and last >= self.end:
+                return ErrorCode.INVALID_REQUEST
             for offset in known:
                 record = self.records.get(offset)
                 if record is None or record.state is not ACQUIRED or record.owner != owner or record.pending:
@@ -253,7 +253,7 @@ class NaiveSharePartition:
                 kind = types[0] if len(types) == 1 else types[offset - first]
                 if kind == AcknowledgeType.RENEW and not renew_enabled:
                     return ErrorCode.INVALID_RECORD_STATE
-            previous_last = last
+            previous_last, was_renewed = last, types[-1] == AcknowledgeType.RENEW
         return None
 
     def acknowledge(
