@@ -298,6 +298,25 @@ def test_batches_of_acknowledgements(pair: Pair) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_partitions_without_acknowledgements(pair: Pair) -> None:
+    """They are answered beside others that are acknowledged, and where they do not exist."""
+
+    def sequence(asked: Asked, recording: Recording) -> None:
+        session = Session(asked, recording, "silent", one=2)
+        session.produce("one", 4)
+        session.fetch("opened", 0, [("one", 0)])
+        accepted: list[Batch] = [(2, 2, [ACCEPTED])]
+        beside = session.acknowledge("beside one with", 1, {("one", 0): accepted, ("one", 1): []})
+        assert partitions_of(beside) == [("silent-one", 0), ("silent-one", 1)]
+        session.acknowledge("beside a refused one", 2, {("one", 0): accepted, ("one", 1): []})
+        session.acknowledge("alone", 3, {("one", 0): [], ("one", 1): []})
+        session.acknowledge("unknown", 4, {("one", 9): [], (MISSING, 0): []})
+        session.acknowledge("beside an unknown one", 5, {("one", 9): accepted, ("one", 1): []})
+
+    same_recordings(pair, sequence)
+
+
+@pytest.mark.timeout(180)
 def test_partitions_that_do_not_exist(pair: Pair) -> None:
     """In ShareAcknowledge; Kafka 4.3.1 fails a ShareFetch of one as a whole, with UNKNOWN_SERVER_ERROR."""
 
@@ -315,6 +334,13 @@ def test_partitions_that_do_not_exist(pair: Pair) -> None:
         assert sorted(codes) == ["none", "unknown_topic_id", "unknown_topic_or_partition"]
 
     same_recordings(pair, sequence)
+
+
+RENEWED_TWICE: list[tuple[str, list[Batch]]] = [
+    ("both renew", [(4, 6, [RENEWED]), (6, 8, [RENEWED])]),
+    ("renewed, then accepted", [(5, 6, [RENEWED]), (6, 6, [ACCEPTED])]),
+    ("accepted, then renewed", [(7, 8, [ACCEPTED]), (8, 9, [RENEWED])]),
+]
 
 
 @pytest.mark.timeout(180)
@@ -335,5 +361,11 @@ def test_version_2(pair: Pair) -> None:
         session.acknowledge("renewed without the flag", 4, renewing, version=2)
         session.acknowledge("flag with accepted", 5, {where: [(2, 2, [ACCEPTED])]}, version=2, is_renew_ack=True)
         session.fetch("exact limit", 6, [where], version=2, share_acquire_mode=1, max_records=2)
+        session.fetch("the rest", 7, [where], version=2)
+        codes = []
+        for epoch, (label, batches) in enumerate(RENEWED_TWICE, 8):
+            answer = session.acknowledge(label, epoch, {where: batches}, version=2, is_renew_ack=True)
+            codes += [part["error_code"] for topic in answer["responses"] for part in topic["partitions"]]
+        assert codes == ["none", "none", "invalid_record_state"]
 
     same_recordings(pair, sequence)

@@ -280,6 +280,7 @@ def test_errors_and_their_words(pair: Pair) -> None:
             {"group_id": ""},
             {"group_id": "nobody", "member_epoch": 1},
             {"member_id": ""},
+            {"member_id": "m" * 37},
             {"member_id": "m" * 300},
         ]
         for change in changes:
@@ -290,7 +291,7 @@ def test_errors_and_their_words(pair: Pair) -> None:
         group.beat("m1", None, group.epochs["m1"])
 
     steps = same_recordings(pair, sequence)
-    assert sum(answer.get("error_code", "none") not in ("none", 0) for _, answer in steps) == 12
+    assert sum(answer.get("error_code", "none") not in ("none", 0) for _, answer in steps) == 13
 
 
 @pytest.mark.timeout(180)

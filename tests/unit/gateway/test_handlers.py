@@ -495,6 +495,21 @@ def test_share_group_heartbeat() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("member_id", ["", "m" * 37])
+def test_a_member_id_that_is_no_uuid_is_refused_before_topics_are_looked_at(member_id: str) -> None:
+    """As in Kafka, where ShareGroupHeartbeat and ShareFetch have the same limit of 36 characters."""
+
+    async def scenario(harness: GatewayHarness) -> None:
+        client = harness.client()
+        values = {"group_id": "g", "member_id": member_id, "member_epoch": 0, "subscribed_topic_names": ["orders"]}
+        answer = await client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **values)
+        assert answer.error_message == "Invalid member id in the request."
+        assert int(answer.error_code) == ErrorCode.INVALID_REQUEST
+        assert not harness.catalog.requests("ShareGroupHeartbeat")
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("host", "shown"),
     [("::1", "/0:0:0:0:0:0:0:1"), ("::ffff:10.1.2.3", "/10.1.2.3"), ("fd00::a:0", "/fd00:0:0:0:0:0:a:0")],

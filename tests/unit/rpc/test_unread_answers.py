@@ -12,7 +12,7 @@ from kshare_rpc.exchange.server import LONG_CALLS_PER_TURN, UNREAD_ANSWERS_BYTES
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_rpc.generated.methods import FETCH, LIST_OFFSETS
 from kshare_rpc.grpc_channel import GrpcChannel
-from kshare_rpc.network import Handler, Method, Payload, Service
+from kshare_rpc.network import ChannelUnavailable, Handler, Method, Payload, Service
 
 MEBIBYTE = 1024 * 1024
 ANSWER_BYTES = 2 * MEBIBYTE
@@ -123,6 +123,35 @@ def test_a_short_answer_passes_long_ones_that_wait() -> None:
         set_reading(channel, reads=True)
         await asyncio.gather(*long, short)
         assert order.index("short") < 6, order
+        await channel.close()
+        await served.listener.stop()
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_is_given_up_ends_although_its_caller_does_not_read() -> None:
+    """Its socket stayed open until the kernel gave up the bytes that were written before."""
+
+    async def main() -> None:
+        served = Served()
+        channel = GrpcChannel(await served.listener.start("127.0.0.1:0"), local_sockets=False)
+        await channel.call(LIST_OFFSETS, leader_pb2.ListOffsetsRequest(), timeout_ms=TIMEOUT_MS)
+        set_reading(channel, reads=False)
+        calls = [
+            asyncio.ensure_future(channel.call(FETCH, leader_pb2.FetchRequest(), timeout_ms=TIMEOUT_MS))
+            for _ in range(60)
+        ]
+        await settle()
+        (connection,) = served.listener._connections
+        transport = connection._transport
+        assert transport is not None and transport.get_write_buffer_size() > 0
+        connection.give_up("its caller has a newer stream")
+        async with asyncio.timeout(5):
+            await asyncio.wait([connection._closed])
+        set_reading(channel, reads=True)
+        assert any(
+            isinstance(found, ChannelUnavailable) for found in await asyncio.gather(*calls, return_exceptions=True)
+        )
         await channel.close()
         await served.listener.stop()
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from pathlib import Path
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kshare_core.distribution import Distribution
+from kshare_servicekit import metrics_server
 from kshare_servicekit.metric_families import Readings, counter, gauge, histogram
 from kshare_servicekit.metrics_server import LAG_INTERVAL_MS, Metrics
 from support.servicekit.scraped import scraped
@@ -59,6 +62,49 @@ def test_metrics_are_served() -> None:
         await found.stop()
 
     asyncio.run(main())
+
+
+class LongText:
+    """Metrics of more bytes than the kernel's buffers of a connection hold."""
+
+    def __init__(self) -> None:
+        self._family = gauge("long", "x" * (16 * 1024 * 1024))
+
+    def read(self, readings: Readings) -> None:
+        readings.add(self._family, 1)
+
+
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_TIMEOUT_MS", 500)
+
+    async def main() -> None:
+        found = Metrics()
+        found.add_node("leader", 1, LongText(), list)
+        host, _, port = (await found.serve("127.0.0.1:0")).rpartition(":")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, (host, int(port)))
+            await loop.sock_sendall(client, b"GET /metrics HTTP/1.1\r\n\r\n")
+            answering = await answering_task()
+            await asyncio.wait([answering])
+            received = 0
+            while piece := await loop.sock_recv(client, 1024 * 1024):
+                received += len(piece)
+        assert 0 < received < 16 * 1024 * 1024, "the response was dropped when its time was over"
+        await found.stop()
+
+    asyncio.run(main())
+
+
+async def answering_task() -> asyncio.Task[None]:
+    """The task that answers the only connection."""
+    while True:
+        for task in asyncio.all_tasks():
+            if "Metrics._answer" in repr(task.get_coro()):
+                return task
+        await asyncio.sleep(0)
 
 
 PROMETHEUS_ACCEPTS = (

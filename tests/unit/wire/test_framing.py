@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kshare_wire.framing import MINIMUM_FRAME_LENGTH, SMALL_CHUNK_SIZE, FrameReader, parse_header
+from kshare_wire.framing import (
+    MAXIMUM_HEADER_TAGGED_FIELDS,
+    MINIMUM_FRAME_LENGTH,
+    SMALL_CHUNK_SIZE,
+    FrameReader,
+    parse_header,
+    produce_acks,
+)
 from kshare_wire.messages import MalformedRequest
 
 LIMIT = 100_000
@@ -90,6 +97,18 @@ def test_headers() -> None:
     assert parse_header(memoryview(start + b"\x00\x03abc" + b"\x00body"), flexible=True) == (18, 3, 9, "abc", 14)
     tagged = b"\x00\x00" + b"\x02" + b"\x05\x02xy" + b"\x06\x00"
     assert parse_header(memoryview(start + tagged), flexible=True).body_offset == 8 + len(tagged)
+
+
+def test_tagged_fields_of_a_header_are_limited() -> None:
+    """A count is refused before its fields are read: a frame of 100 MiB has room for 50 million of them."""
+    start = struct.pack(">hhi", 0, 13, 9) + b"\x00\x00"
+    allowed = start + bytes([MAXIMUM_HEADER_TAGGED_FIELDS]) + b"\x05\x00" * MAXIMUM_HEADER_TAGGED_FIELDS
+    assert parse_header(memoryview(allowed), flexible=True).body_offset == len(allowed)
+    more = start + bytes([MAXIMUM_HEADER_TAGGED_FIELDS + 1]) + b"\x05\x00" * (MAXIMUM_HEADER_TAGGED_FIELDS + 1)
+    with pytest.raises(MalformedRequest, match="101 tagged fields in a request header; allowed are 0 to 100"):
+        parse_header(memoryview(more), flexible=True)
+    with pytest.raises(MalformedRequest, match="101 tagged fields in a request header"):
+        produce_acks(memoryview(more + b"\x00\xff\xff"), 13)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kshare_core.work_slices import SLICE_ELEMENTS
 from kshare_gateway.dispatch import SERVED_APIS, is_supported
 from kshare_wire.generated.api_keys import ApiKey
+from kshare_wire.generated.requests.fetch import FetchPartition, FetchRequest, FetchTopic
 from kshare_wire.generated.requests.find_coordinator import FindCoordinatorRequest
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
 from kshare_wire.generated.requests.share_acknowledge import ShareAcknowledgeRequest
 from kshare_wire.generated.requests.share_fetch import ShareFetchRequest
-from kshare_wire.generated.responses import share_fetch
+from kshare_wire.generated.responses import fetch, share_fetch
 from kshare_wire.generated.responses.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -36,6 +37,7 @@ from kshare_wire.generated.responses.metadata import (
 )
 from kshare_wire.messages import (
     MAXIMUM_ELEMENTS,
+    MAXIMUM_TAGGED_FIELDS,
     MalformedRequest,
     Struct,
     decode_request,
@@ -308,6 +310,37 @@ def test_fields_of_other_versions_show_their_defaults() -> None:
 def test_hostile_bytes_are_refused(api_key: int, version: int, body: bytes) -> None:
     with pytest.raises(MalformedRequest):
         decode_request(ALL_REQUESTS[api_key], version, memoryview(body), 0)
+
+
+def test_unknown_tagged_fields_are_limited_in_a_request_as_a_whole() -> None:
+    """A topic of ShareFetch takes 40 bytes with 10 of them, so that a limit per struct allows millions in a frame."""
+    topic = bytes(16) + b"\x01" + b"\x0a" + b"\x05\x00" * 10
+    limit = MAXIMUM_TAGGED_FIELDS // 10
+    for topics, refused in ((limit, False), (limit + 1, True)):
+        count = bytes([(topics + 1) & 0x7F | 0x80, (topics + 1) >> 7])
+        body = SHARE_FETCH_START + count + topic * topics + b"\x01\x00"
+        steps = decode_request_in_slices(ShareFetchRequest, 1, memoryview(body), 0)
+        if refused:
+            with pytest.raises(MalformedRequest, match=r"10 tagged fields at byte .*allowed are 4000 unknown ones"):
+                result_of(steps)
+        else:
+            request, _ = result_of(steps)
+            assert len(request.topics) == topics
+
+
+def test_tagged_fields_that_structs_define_do_not_count() -> None:
+    """Brokers may send one with each partition, of which a request or a response has many."""
+    partitions = MAXIMUM_TAGGED_FIELDS + 1
+    fetched = [FetchPartition(partition=each, replica_directory_id=b"d" * 16) for each in range(partitions)]
+    request = FetchRequest(topics=[FetchTopic(topic_id=bytes(16), partitions=fetched)])
+    frame = memoryview(b"".join(encode_request(request, 17, 1, None)))
+    assert decode_request(FetchRequest, 17, frame, 15).topics[0].partitions == fetched
+    leader = fetch.LeaderIdAndEpoch(leader_id=3, leader_epoch=5)
+    data = [fetch.PartitionData(partition_index=each, current_leader=leader) for each in range(partitions)]
+    response = fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=bytes(16), partitions=data)])
+    written = b"".join(encode_response(response, 17, 1))
+    read = decode_response(fetch.FetchResponse, 17, memoryview(written)[4:])
+    assert [each.current_leader for each in read.responses[0].partitions] == [leader] * partitions
 
 
 @settings(max_examples=300, deadline=None)

@@ -27,6 +27,7 @@ from kshare_servicekit.process_metrics import MeasuredHealth, ProcessSource
 
 LAG_INTERVAL_MS = 250
 REQUEST_TIMEOUT_MS = 5_000
+"""The time for a request and its response; then the connection ends, whatever the client has read of it."""
 CONNECTIONS_LIMIT = 32
 """The maximum of concurrent connections to /metrics; another one is closed at once."""
 LINES_PER_TURN = 1_000
@@ -124,8 +125,12 @@ class Metrics:
                 async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(await self._response(head.split(b"\r\n")))
-                    await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    writer.close()
+                    await writer.wait_closed()
+        except TimeoutError:
+            # `close` would keep the socket and the response until the client has read all of it.
+            writer.transport.abort()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has disconnected, or does not speak HTTP
         finally:
             self._connections -= 1

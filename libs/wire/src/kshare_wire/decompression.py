@@ -29,6 +29,7 @@ _XERIAL_HEADER_LENGTH = len(_XERIAL_HEADER)
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_WINDOW_BITS = 31
 _GZIP_PIECE_BYTES = 256 * 1024
+"""The most that one call of zlib reads, and the most that it writes."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_FLAGS_AT = 4
 _LZ4_VERSION_AND_INDEPENDENT_BLOCKS = 0x60
@@ -75,20 +76,26 @@ def _too_far(limit_bytes: int) -> DecompressesTooFar:
 
 def _gzip(records: memoryview, limit_bytes: int) -> bytes | bytearray:
     opened = bytearray()
+    position = 0
     for _ in range(GZIP_MEMBERS_LIMIT):
         decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        rest: Bytes = records
+        rest: Bytes = b""
         while not decompressor.eof:
+            if not rest:
+                # In pieces, because zlib copies what it was given and has not read yet, at each call.
+                rest = records[position : position + _GZIP_PIECE_BYTES]
+                position += len(rest)
+            is_at_end = not rest
             piece = decompressor.decompress(rest, _GZIP_PIECE_BYTES)
             opened += piece
             if len(opened) > limit_bytes:
                 raise _too_far(limit_bytes)
-            rest = decompressor.unconsumed_tail
-            if not piece and not rest and not decompressor.eof:
+            if is_at_end and not piece and not decompressor.eof:
                 raise CannotDecompress("the gzip stream was cut off")
-        if decompressor.unused_data[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
+            rest = decompressor.unconsumed_tail
+        position -= len(decompressor.unused_data)
+        if records[position : position + len(_GZIP_MAGIC)] != _GZIP_MAGIC:
             return opened
-        records = memoryview(decompressor.unused_data)
     raise CannotDecompress(f"there are more than {GZIP_MEMBERS_LIMIT} gzip members")
 
 

@@ -23,6 +23,8 @@ FIRST_PRODUCE_WITH_TRANSACTIONAL_ID = 3
 FIRST_FLEXIBLE_PRODUCE = 9
 MINIMUM_FRAME_LENGTH = 8
 """The length of the shortest request header: key, version and correlation id."""
+MAXIMUM_HEADER_TAGGED_FIELDS = 100
+"""Tagged fields of one request header; no client of Kafka 4.3 sends any."""
 
 
 class FrameReader:
@@ -145,8 +147,10 @@ def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
 
 def _skip_tags(frame: memoryview, position: int) -> int:
     count, position = _varint(frame, position)
-    if count > len(frame):
-        raise MalformedRequest(f"{count} tagged fields in a request header of {len(frame)} bytes")
+    if count > MAXIMUM_HEADER_TAGGED_FIELDS:
+        raise MalformedRequest(
+            f"{count} tagged fields in a request header; allowed are 0 to {MAXIMUM_HEADER_TAGGED_FIELDS}"
+        )
     for _ in range(count):
         _, position = _varint(frame, position)
         length, position = _varint(frame, position)

@@ -17,7 +17,8 @@ from kshare_wire.message_source import Source
 from kshare_wire.structs import Struct
 
 MAXIMUM_ELEMENTS = 250_000
-MAXIMUM_TAGGED_FIELDS = 10_000
+MAXIMUM_TAGGED_FIELDS = 4_000
+"""Tagged fields of a request that its structs do not define, all structs together; skipping them takes some ms."""
 MAXIMUM_STRING_LENGTH = (1 << 15) - 1
 
 
@@ -28,9 +29,24 @@ class MalformedRequest(Exception):
 class Input:
     """The bytes of a message being read. Reads past the end raise IndexError, struct.error or MalformedRequest."""
 
-    __slots__ = ("buffer", "byte_elements", "elements_in_slice", "elements_left", "end", "maximum_elements", "position")
+    __slots__ = (
+        "buffer",
+        "byte_elements",
+        "elements_in_slice",
+        "elements_left",
+        "end",
+        "maximum_elements",
+        "position",
+        "tags_left",
+    )
 
-    def __init__(self, buffer: memoryview, position: int, maximum_elements: int = MAXIMUM_ELEMENTS) -> None:
+    def __init__(
+        self,
+        buffer: memoryview,
+        position: int,
+        maximum_elements: int = MAXIMUM_ELEMENTS,
+        maximum_tags: int = MAXIMUM_TAGGED_FIELDS,
+    ) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
@@ -39,6 +55,8 @@ class Input:
         self.elements_in_slice = 0
         self.byte_elements = 0
         """Elements of one byte, which cost almost nothing."""
+        self.tags_left = maximum_tags
+        """Tagged fields allowed from here on beyond those that their structs define."""
 
     @property
     def elements(self) -> int:
@@ -132,8 +150,12 @@ def fixed_array(source: Input, position: int, length: int, code: str, size: int)
 def read_tags(source: Input, position: int, message: Struct, readers: Mapping[int, tuple[str, ReadValue]]) -> int:
     """Reads tagged fields into the message; unknown ones are skipped."""
     count, position = unsigned_varint(source, position)
-    if count > MAXIMUM_TAGGED_FIELDS:
-        raise MalformedRequest(f"{count} tagged fields at byte {position}; at most {MAXIMUM_TAGGED_FIELDS}")
+    # A struct's own tagged fields are bounded as its array's elements are, and are read in their slices.
+    source.tags_left -= max(0, count - len(readers))
+    if source.tags_left < 0:
+        raise MalformedRequest(
+            f"{count} tagged fields at byte {position}; allowed are {MAXIMUM_TAGGED_FIELDS} unknown ones in a request"
+        )
     for _ in range(count):
         tag, position = unsigned_varint(source, position)
         length, position = unsigned_varint(source, position)

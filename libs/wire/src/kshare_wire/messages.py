@@ -7,8 +7,9 @@ table and typed classes of them. This module compiles readers and writers from t
 
 **Reading.** A message is an object of its class (`structs`). A field that its version does not have shows its default.
 Nothing is allocated for an element before its bytes are known to be there. The elements of all arrays of one request
-together are limited to MAXIMUM_ELEMENTS, because an element takes more memory than bytes on the wire, and tagged fields
-to MAXIMUM_TAGGED_FIELDS. Invalid bytes raise `MalformedRequest`.
+together are limited to MAXIMUM_ELEMENTS, because an element takes more memory than bytes on the wire, and its tagged
+fields that no struct defines to MAXIMUM_TAGGED_FIELDS, because they are not read in slices. Invalid bytes raise
+`MalformedRequest`.
 
 **Writing.** Fields that the version does not have are left out, and tagged fields are written where they differ from
 their defaults. The result is a list of buffers to write one after the other; it has the given record bytes uncopied.
@@ -61,7 +62,7 @@ __all__ = [
 SLICED_REQUEST_BYTES = 4 * 1024
 """Requests from this length on may have more elements than a slice; shorter ones have fewer elements than bytes."""
 MAXIMUM_RESPONSE_ELEMENTS = 1 << 30
-"""Clients trust the cluster that they ask; the bytes of a response limit its elements."""
+"""Clients trust the cluster that they ask; the bytes of a response limit its elements and its tagged fields."""
 API_VERSIONS = 18
 
 ARequest = TypeVar("ARequest", bound=Request[Any])
@@ -144,7 +145,7 @@ def encode_request(message: Request[Any], version: int, correlation_id: int, cli
 def decode_response(kind: type[AResponse], version: int, frame: memoryview) -> AResponse:
     """The response of a frame, which begins with the correlation id; MalformedRequest where the bytes are invalid."""
     has_tags = kind.API_KEY != API_VERSIONS and is_flexible(kind.API_KEY, version)
-    source = Input(frame, 5 if has_tags else 4, MAXIMUM_RESPONSE_ELEMENTS)
+    source = Input(frame, 5 if has_tags else 4, MAXIMUM_RESPONSE_ELEMENTS, MAXIMUM_RESPONSE_ELEMENTS)
     try:
         message: AResponse = _reader(kind, version, False)(source)
     except (IndexError, struct.error, UnicodeDecodeError) as error:

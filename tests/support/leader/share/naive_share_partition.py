@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from kshare_core.errors import ErrorCode
 from kshare_core.states import (
@@ -158,35 +159,53 @@ class NaiveSharePartition:
     ) -> tuple[dict[int, int], bool]:
         """Redelivery: whole pieces (same batch, same count, without a gap), or single records with record_limit."""
         got: dict[int, int] = {}
-        limit = limits.group.delivery_count_limit
-        throttle_from = max(2, -(-limit // 2))
-        room = 0
         for base, last in batches:
             before: tuple[int, int] | None = None
             for offset in range(max(base, fetch_offset), last + 1):
                 record = self.records.get(offset)
                 if record is None or record.state is not AVAILABLE:
                     continue
-                is_last_attempt = limit > 2 and record.count >= limit - 1
-                is_poison = record.count >= throttle_from or is_last_attempt
                 if before != (offset - 1, record.count):
-                    if len(got) >= limits.max_records or (is_poison and got):
+                    if len(got) >= limits.max_records:
                         return got, True
-                    room = max(1, (last - base + 1) >> (record.count - throttle_from + 1)) if is_poison else 1 << 60
-                    if is_last_attempt:
-                        room = 1
-                if room == 0 or (limits.record_limit and len(got) >= limits.max_records):
+                    if self._is_poison(record, limits):
+                        return got or self._acquire_poison(limits, offset, batches), True
+                if limits.record_limit and len(got) >= limits.max_records:
                     return got, True
                 before = (offset, record.count)
                 got[offset] = record.count + 1
-                room -= 1
-                if is_poison and not self._continues(offset, last, record.count):
-                    return got, True
         return got, len(got) >= limits.max_records
 
-    def _continues(self, offset: int, last: int, count: int) -> bool:
-        following = self.records.get(offset + 1)
-        return offset < last and following is not None and (following.state, following.count) == (AVAILABLE, count)
+    def _acquire_poison(
+        self, limits: FetchLimits, fetch_offset: int, batches: Sequence[tuple[int, int]]
+    ) -> dict[int, int]:
+        """Some of the Available records from `fetch_offset` on that failed as often as the one there."""
+        count = self.records[fetch_offset].count
+        batch_of = {offset: (base, last) for base, last in batches for offset in range(base, last + 1)}
+        available = [offset for offset in self.offsets_in(AVAILABLE) if offset >= fetch_offset and offset in batch_of]
+        failed = list(takewhile(lambda offset: self._is_poison(self.records[offset], limits), available))
+        base, last = batch_of[fetch_offset]
+        group = max(last - base + 1, min(limits.batch_size, len(failed)))
+        for _ in range(-1, count - self._throttle_from(limits)):
+            group //= 2
+        if limits.group.delivery_count_limit > 2 and count >= limits.group.delivery_count_limit - 1:
+            group = 1
+        got: dict[int, int] = {}
+        for before, offset in zip([None, *failed], failed, strict=False):
+            is_full = len(got) >= limits.max_records
+            if is_full and (limits.record_limit or before != offset - 1 or batch_of[offset] != batch_of[before]):
+                break
+            if len(got) == max(1, group) or self.records[offset].count != count:
+                break
+            got[offset] = count + 1
+        return got
+
+    def _throttle_from(self, limits: FetchLimits) -> int:
+        return max(2, -(-limits.group.delivery_count_limit // 2))
+
+    def _is_poison(self, record: Record, limits: FetchLimits) -> bool:
+        limit = limits.group.delivery_count_limit
+        return record.count >= self._throttle_from(limits) or (limit > 2 and record.count >= limit - 1)
 
     def undo_acquire(self, owner: Owner, acquired: dict[int, int]) -> None:
         for offset, count in acquired.items():
@@ -216,15 +235,15 @@ class NaiveSharePartition:
         renew_enabled: bool,
     ) -> ErrorCode | None:
         """Why well-formed acknowledgements are refused."""
-        previous_last = -1
+        previous_last, was_renewed = -1, False
         for first, last, types in batches:
             known = [offset for offset in range(first, last + 1) if offset >= self.removed_below]
             if not known:
                 continue
-            if known[0] > previous_last and self.records and known[0] >= self.start and last >= self.end:
-                return ErrorCode.INVALID_REQUEST
-            if known[0] <= previous_last:
+            if known[0] <= previous_last and not was_renewed:
                 return ErrorCode.INVALID_RECORD_STATE
+            if self.records and known[0] >= self.start and last >= self.end:
+                return ErrorCode.INVALID_REQUEST
             for offset in known:
                 record = self.records.get(offset)
                 if record is None or record.state is not ACQUIRED or record.owner != owner or record.pending:
@@ -234,7 +253,7 @@ class NaiveSharePartition:
                 kind = types[0] if len(types) == 1 else types[offset - first]
                 if kind == AcknowledgeType.RENEW and not renew_enabled:
                     return ErrorCode.INVALID_RECORD_STATE
-            previous_last = last
+            previous_last, was_renewed = last, types[-1] == AcknowledgeType.RENEW
         return None
 
     def acknowledge(

@@ -5,7 +5,7 @@ Commands (times in milliseconds; a member's name is its owner):
   begin START                                  initialise at an offset that is not stored yet
   limits NAME=NUMBER ...                       max_records, batch_size, lock_duration_ms, max_record_locks,
                                                delivery_count_limit, record_limit, dead_letters, is_renew_ack,
-                                               renew_enabled (0 or 1)
+                                               renew_enabled (0 or 1), read_batches
   log FIRST-LAST ...                           appends batches to the log
   compact FIRST-LAST                           takes a batch out of the log
   log_start OFFSET                             the log begins there now
@@ -100,6 +100,7 @@ class Script:
             "dead_letters": 0,
             "is_renew_ack": 1,
             "renew_enabled": 1,
+            "read_batches": 3,
         }
 
     @property
@@ -162,7 +163,7 @@ class Script:
                 delivery_count_limit=values["delivery_count_limit"],
             ),
         )
-        acquired = fetch(self.machine, self._log, limits, self._now_ms)
+        acquired = fetch(self.machine, self._log, limits, self._now_ms, values["read_batches"])
         return [f"acquired {_text(first, last)} count {count}" for first, last, count in acquired] or ["nothing"]
 
     def _on_ack(self, words: list[str]) -> list[str]:

@@ -278,7 +278,6 @@ def _refusal_patch(counts: Counts) -> AbstractContextManager[object]:
         owner: Owner,
         delivered_fetch_number: int,
         now_ms: int,
-        previous_last: int,
     ) -> None:
         first = batch.first_offset
         for end, kind in steps_of(batch):
@@ -286,7 +285,7 @@ def _refusal_patch(counts: Counts) -> AbstractContextManager[object]:
                 if run.state is not RecordState.ACQUIRED:
                     counts[refused_acknowledgement(run.state, EVENT_OF_ACKNOWLEDGEMENT[kind])] += 1
             first = end
-        check_held(machine, batch, owner, delivered_fetch_number, now_ms, previous_last)
+        check_held(machine, batch, owner, delivered_fetch_number, now_ms)
 
     return patch.object(SharePartition, "_check_held", counted)
 

@@ -115,7 +115,8 @@ def test_requests_under_way_are_limited_and_reading_stops() -> None:
         harness.catalog.answers["ShareGroupHeartbeat"] = heartbeat_when(event)
         client = harness.client()
         futures = [
-            client.send(ApiKey.SHARE_GROUP_HEARTBEAT, 1, group_id="g") for _ in range(REQUESTS_UNDER_WAY_LIMIT + 10)
+            client.send(ApiKey.SHARE_GROUP_HEARTBEAT, 1, group_id="g", member_id="m")
+            for _ in range(REQUESTS_UNDER_WAY_LIMIT + 10)
         ]
         await harness.settle()
         assert len(harness.catalog.requests("ShareGroupHeartbeat")) == REQUESTS_UNDER_WAY_LIMIT

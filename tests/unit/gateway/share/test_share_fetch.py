@@ -215,12 +215,7 @@ def test_share_acknowledge() -> None:
         leaders[2].acknowledge_error = ErrorCode.INVALID_RECORD_STATE
         unknown = listed(bytes([7] * 16), 0, acknowledge=(1, 1, [1]))
         answer = await acknowledged(client, 1, first, unknown)
-        results = [
-            (topic.topic_id.bytes, part.partition_index, int(part.error_code))
-            for topic in answer.responses
-            for part in topic.partitions
-        ]
-        assert results == [
+        assert acknowledge_results(answer) == [
             (OTHER_TOPIC_ID, 0, 0),
             (OTHER_TOPIC_ID, 1, ErrorCode.INVALID_RECORD_STATE),
             (bytes([7] * 16), 0, ErrorCode.UNKNOWN_TOPIC_ID),
@@ -229,6 +224,32 @@ def test_share_acknowledge() -> None:
         assert int((await fetched(client, 2)).error_code) == 0
 
     play(scenario)
+
+
+def test_partitions_without_acknowledgements_are_answered_beside_others() -> None:
+    """As in Kafka, which leaves them out of the response if no other partition is acknowledged."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        missing = bytes([7] * 16)
+        accepted = listed(TOPIC_ID, 0, acknowledge=(1, 1, [1]))
+        unknown = listed(missing, 1, acknowledge=(1, 1, [1]))
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        await fetched(client, 0, listed(TOPIC_ID, 0))
+        answer = await acknowledged(client, 1, accepted, listed(TOPIC_ID, 2), listed(missing, 0))
+        assert acknowledge_results(answer) == [(TOPIC_ID, 0, 0), (TOPIC_ID, 2, 0), (missing, 0, code)]
+        assert acknowledge_results(await acknowledged(client, 2, listed(TOPIC_ID, 0, 2))) == []
+        answer = await acknowledged(client, 3, unknown, listed(TOPIC_ID, 2), listed(missing, 0))
+        assert acknowledge_results(answer) == [(missing, 1, code), (missing, 0, code)]
+
+    play(scenario)
+
+
+def acknowledge_results(answer: Any) -> list[tuple[bytes, int, int]]:
+    return [
+        (topic.topic_id.bytes, part.partition_index, int(part.error_code))
+        for topic in answer.responses
+        for part in topic.partitions
+    ]
 
 
 @pytest.mark.parametrize("by_acknowledge", [True, False])

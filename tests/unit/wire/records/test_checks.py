@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
+import tracemalloc
 from typing import NamedTuple
 
 import cramjam
@@ -279,3 +281,27 @@ def test_many_small_streams_do_not_add_up() -> None:
 def test_a_snappy_block_cannot_make_more_be_allocated_than_its_bytes_justify() -> None:
     with pytest.raises(CannotDecompress, match="declares 100000000"):
         decompressed(memoryview(varint(50_000_000) + b"abc"), SNAPPY, 1 << 27)
+
+
+def test_gzip_copies_no_more_than_a_piece_of_what_it_reads() -> None:
+    """zlib keeps a copy of what a call was given and did not read, which was all the rest, once for each 256 KiB."""
+    plain = random.Random(1).randbytes(4 * 1024 * 1024)
+    member = gzip.compress(plain, 1)
+    tracemalloc.start()
+    try:
+        assert decompressed(memoryview(member), GZIP, 1 << 27) == plain
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 1.5 * len(plain)
+
+
+@pytest.mark.parametrize("length", [0, 1, 256 * 1024 - 20, 256 * 1024, 600_000])
+def test_gzip_members_and_the_bytes_behind_them(length: int) -> None:
+    """A member may end anywhere in the pieces in which it is read."""
+    plain = random.Random(length).randbytes(length)
+    member = gzip.compress(plain, 0)
+    assert decompressed(memoryview(member * 3 + b"no gzip"), GZIP, 1 << 27) == plain * 3
+    assert decompressed(memoryview(gzip.compress(bytes(length))), GZIP, 1 << 27) == bytes(length)
+    with pytest.raises(CannotDecompress, match="cut off"):
+        decompressed(memoryview(member[:-1]), GZIP, 1 << 27)

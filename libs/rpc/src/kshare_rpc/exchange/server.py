@@ -259,11 +259,10 @@ class ServerExchange(Http2Exchange):
         self._under_way -= 1
         self._long_waits -= waited_long
         stream.unanswered -= 1
-        if self._streams.get(stream_id) is not stream:
-            return  # the caller has disconnected
-        self.send(stream_id, frame, at_once=not self._under_way)
-        if stream.caller_ended:
-            self._end_if_done(stream_id)
+        if self._streams.get(stream_id) is stream:  # else the caller has reset it, or has disconnected
+            self.send(stream_id, frame, at_once=not self._under_way)
+            if stream.caller_ended:
+                self._end_if_done(stream_id)
         if self._waiting:
             self._start_waiting()
 

@@ -42,6 +42,7 @@ class Http2Exchange(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._keepalive: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._abort: asyncio.TimerHandle | None = None
         self.is_lost = False
 
     # Implemented by subclasses
@@ -96,6 +97,8 @@ class Http2Exchange(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._closed.done():
             self._closed.set_result(None)
+        if self._abort is not None:
+            self._abort.cancel()
         self._end(f"the connection was closed{f': {error}' if error else ''}")
 
     def pause_writing(self) -> None:
@@ -117,20 +120,19 @@ class Http2Exchange(asyncio.Protocol):
         self.give_up(reason)
 
     def give_up(self, reason: str) -> None:
-        """Closes the connection; unsent messages are dropped."""
+        """Closes the connection; unsent messages are dropped, and written data after CLOSE_TIMEOUT_MS."""
         self._end(reason)
-        if self._transport is not None:
-            self._transport.close()
+        if self._transport is None or self._abort is not None:
+            return
+        self._transport.close()
+        # A peer that does not read would keep the socket open until the kernel's timeout: the keepalive has ended.
+        self._abort = self._loop.call_later(CLOSE_TIMEOUT_MS / 1000, self._transport.abort)
 
     async def close(self, reason: str) -> None:
-        """As `give_up`, and returns when the socket is closed; data unsent after CLOSE_TIMEOUT_MS is dropped."""
+        """As `give_up`, and returns when the socket is closed."""
         self.give_up(reason)
-        if self._transport is None:
-            return
-        await asyncio.wait([self._closed], timeout=CLOSE_TIMEOUT_MS / 1000)
-        if not self._closed.done():
-            self._transport.abort()
-            await self._closed
+        if self._transport is not None:
+            await asyncio.wait([self._closed])
 
     def _end(self, reason: str) -> None:
         if self.is_lost:

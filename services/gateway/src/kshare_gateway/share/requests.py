@@ -41,12 +41,18 @@ Acknowledgements = dict[TopicPartition, list[leader_pb2.AcknowledgementBatch]]
 
 def session_key(context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest) -> ShareSessionKey:
     """The session's name; INVALID_REQUEST as in Kafka (a group, and a member id of 1 to 36 characters)."""
-    group_id, member_id = request.group_id, request.member_id
+    group_id = request.group_id
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    member_id = checked_member_id(request.member_id)
+    return ShareSessionKey(group_id, member_id, -1 if context.relay is None else context.relay.port_id)
+
+
+def checked_member_id(member_id: str | None) -> str:
+    """The member id; INVALID_REQUEST as in Kafka (KafkaApis.isMemberIdValid) unless it has 1 to 36 characters."""
     if not member_id or len(member_id) > MAXIMUM_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-    return ShareSessionKey(group_id, member_id, -1 if context.relay is None else context.relay.port_id)
+    return member_id
 
 
 def add_acknowledgements(

@@ -68,6 +68,11 @@ def _problem(batch: AcknowledgementBatch, previous_last: int, renew_allowed: boo
     return None
 
 
+def renews_last_of(batch: AcknowledgementBatch) -> bool:
+    """Whether the next batch may begin with this one's last offset, which a RENEW leaves Acquired."""
+    return batch.acknowledge_types[-1] == AcknowledgeType.RENEW
+
+
 def without_below(batches: Sequence[AcknowledgementBatch], offset: int) -> Sequence[AcknowledgementBatch]:
     """Well-formed batches without their offsets below `offset`."""
     if not batches or batches[0].first_offset >= offset:

@@ -57,6 +57,10 @@ class Piece(NamedTuple):
     delivery_count: int
     batch_length: int
 
+    @property
+    def length(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
 
 def available_pieces(runs: Iterable[Run], batches: Sequence[tuple[int, int]], from_offset: int) -> Iterator[Piece]:
     """The parts of Available runs, at or after `from_offset`, that lie in batches (base, last offset); both ascend."""
@@ -80,37 +84,71 @@ def choose(pieces: Iterable[Piece], limits: FetchLimits) -> tuple[list[Piece], b
     """The pieces that the fetch acquires, and whether it must stop there."""
     chosen: list[Piece] = []
     total = 0
-    throttle_from = max(2, (limits.group.delivery_count_limit + 1) // 2)
-    for piece in pieces:
+    following = iter(pieces)
+    for piece in following:
         if total >= limits.max_records:
             return chosen, True
         first, last, count, batch_length = piece
-        poison = count >= throttle_from or _is_last_attempt(count, limits)
-        if poison:
+        if _is_poison(count, limits):
             if chosen or limits.has_acquired:
                 return chosen, True
-            last = min(last, first + _room_for_poison(count, batch_length, throttle_from, limits) - 1)
+            return _choose_poison(piece, following, limits), True
         if limits.record_limit:
             last = min(last, first + limits.max_records - total - 1)
         chosen.append(Piece(first, last, count, batch_length))
         total += last - first + 1
-        if poison:
-            return chosen, True
     return chosen, total >= limits.max_records
+
+
+def _choose_poison(first_piece: Piece, following: Iterable[Piece], limits: FetchLimits) -> list[Piece]:
+    """The group that contains the first of the records that failed repeatedly.
+
+    Its records have the same delivery count. The records that failed with them may lie in many batches, since a
+    producer may send each in a batch of its own. Kafka takes the size of the batch that it keeps in flight: what one
+    fetch acquired, up to BatchSize.
+    """
+    wanted = max(first_piece.batch_length, limits.batch_size)
+    failed, found = [first_piece], first_piece.length
+    for piece in following:
+        if found >= wanted or not _is_poison(piece.delivery_count, limits):
+            break
+        failed.append(piece)
+        found += piece.length
+    count = first_piece.delivery_count
+    room = _room_for_poison(count, max(first_piece.batch_length, min(found, limits.batch_size)), limits)
+    records_left = limits.max_records
+    chosen: list[Piece] = []
+    for piece in failed:
+        if room <= 0 or records_left <= 0 or piece.delivery_count != count:
+            break
+        length = min(piece.length, room, records_left if limits.record_limit else room)
+        chosen.append(piece._replace(last_offset=piece.first_offset + length - 1))
+        room -= length
+        records_left -= length
+    return chosen
+
+
+def _is_poison(delivery_count: int, limits: FetchLimits) -> bool:
+    return delivery_count >= _throttle_from(limits) or _is_last_attempt(delivery_count, limits)
+
+
+def _throttle_from(limits: FetchLimits) -> int:
+    """The delivery count from which on records are acquired in ever smaller groups."""
+    return max(2, (limits.group.delivery_count_limit + 1) // 2)
 
 
 def _is_last_attempt(delivery_count: int, limits: FetchLimits) -> bool:
     return limits.group.delivery_count_limit > 2 and delivery_count >= limits.group.delivery_count_limit - 1
 
 
-def _room_for_poison(delivery_count: int, batch_length: int, throttle_from: int, limits: FetchLimits) -> int:
-    """The size of a group that contains a record delivered `delivery_count` times without success.
+def _room_for_poison(delivery_count: int, size: int, limits: FetchLimits) -> int:
+    """The size of a group of `size` records that were delivered `delivery_count` times without success.
 
-    Half the batch, then a quarter and so on; on its last attempt the record is acquired alone.
+    Half of them, then a quarter and so on; on its last attempt a record is acquired alone.
     """
     if _is_last_attempt(delivery_count, limits):
         return 1
-    return max(1, batch_length >> (delivery_count - throttle_from + 1))
+    return max(1, size >> (delivery_count - _throttle_from(limits) + 1))
 
 
 def joined(chosen: Iterable[Piece]) -> list[Piece]:

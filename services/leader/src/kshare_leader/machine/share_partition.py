@@ -43,6 +43,7 @@ from kshare_leader.machine.acknowledgement import (
     is_held,
     not_held,
     refused,
+    renews_last_of,
     stretches_of,
     without_below,
 )
@@ -483,25 +484,19 @@ class SharePartition:
         renew_enabled: bool,
     ) -> None:
         """Raises KafkaError for the first batch that cannot be applied."""
-        previous_last = -1
+        previous: AcknowledgementBatch | None = None
         for batch in batches:
-            self._check_held(batch, owner, delivered_fetch_number, now_ms, previous_last)
+            if previous is not None and batch.first_offset <= previous.last_offset and not renews_last_of(previous):
+                text = f"offset {batch.first_offset} is acknowledged twice"
+                raise refused(batch, ErrorCode.INVALID_RECORD_STATE, text)
+            self._check_held(batch, owner, delivered_fetch_number, now_ms)
             if not renew_enabled and AcknowledgeType.RENEW in batch.acknowledge_types:
                 text = "RENEW is not enabled for the group (share.renew.acknowledge.enable)"
                 raise refused(batch, ErrorCode.INVALID_RECORD_STATE, text)
-            previous_last = batch.last_offset
+            previous = batch
 
-    def _check_held(
-        self,
-        batch: AcknowledgementBatch,
-        owner: Owner,
-        delivered_fetch_number: int,
-        now_ms: int,
-        previous_last: int,
-    ) -> None:
+    def _check_held(self, batch: AcknowledgementBatch, owner: Owner, delivered_fetch_number: int, now_ms: int) -> None:
         first, last, _ = batch
-        if first <= previous_last:
-            raise refused(batch, ErrorCode.INVALID_RECORD_STATE, f"offset {first} is acknowledged twice")
         if first < self.start_offset or last >= self.end_offset:
             in_flight = f"{self.start_offset}-{self.end_offset - 1} are" if self.window else "nothing is"
             is_beyond = self.window > 0 and first >= self.start_offset

@@ -41,7 +41,7 @@ def epoch_of(driver: CoordinatorDriver, member_id: str) -> int:
     ("member_id", "member_epoch", "names", "group_id", "code"),
     [
         ("", 0, ["t"], "group", E.INVALID_REQUEST),
-        ("m" * 256, 0, ["t"], "group", E.INVALID_REQUEST),
+        ("m" * 37, 0, ["t"], "group", E.INVALID_REQUEST),
         ("m", 0, ["t"], "", E.INVALID_REQUEST),
         (" ", 0, ["t"], "group", E.INVALID_REQUEST),
         ("m", 0, ["t"], " ", E.INVALID_REQUEST),

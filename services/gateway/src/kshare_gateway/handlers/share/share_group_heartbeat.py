@@ -11,6 +11,7 @@ from kshare_core.security.acls import Operation
 from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import check_topics, on_group
 from kshare_gateway.served_apis import serve
+from kshare_gateway.share.requests import checked_member_id
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 from kshare_rpc.generated.methods import SHARE_GROUP_HEARTBEAT
 from kshare_wire.api_versions import VersionRange
@@ -23,6 +24,7 @@ from kshare_wire.generated.responses.share_group_heartbeat import (
 
 
 async def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
+    checked_member_id(request.member_id)  # before the topics are authorized, as in Kafka
     names = request.subscribed_topic_names
     check_topics(context, Operation.DESCRIBE, names or ())
     is_rack_blank = request.rack_id is not None and not request.rack_id.strip()

@@ -48,7 +48,8 @@ INITIAL_EPOCH = 1
 """Epoch of a new group without members, as in Kafka 4.3.1; its first member raises it to 2."""
 INITIALIZATION_HEARTBEAT_INTERVAL_MS = 200
 """Heartbeat interval of members while one of their topics is being initialized."""
-MEMBER_ID_LENGTH_LIMIT = 255
+MEMBER_ID_LENGTH_LIMIT = 36
+"""The length of a uuid, as in Kafka (KafkaApis.isMemberIdValid)."""
 
 HeartbeatDecision = Decision[Record, pb.ShareGroupHeartbeatResponse, Effect]
 QuietDecision = Decision[Record, None, Effect]
