@@ -107,6 +107,8 @@ def _choose_poison(first_piece: Piece, following: Iterable[Piece], limits: Fetch
     producer may send each in a batch of its own. Kafka takes the size of the batch that it keeps in flight: what one
     fetch acquired, up to BatchSize.
     """
+    if _is_last_attempt(first_piece.delivery_count, limits):
+        return [first_piece._replace(last_offset=first_piece.first_offset)]
     wanted = max(first_piece.batch_length, limits.batch_size)
     failed, found = [first_piece], first_piece.length
     for piece in following:
@@ -144,10 +146,8 @@ def _is_last_attempt(delivery_count: int, limits: FetchLimits) -> bool:
 def _room_for_poison(delivery_count: int, size: int, limits: FetchLimits) -> int:
     """The size of a group of `size` records that were delivered `delivery_count` times without success.
 
-    Half of them, then a quarter and so on; on its last attempt a record is acquired alone.
+    Half of them, then a quarter and so on.
     """
-    if _is_last_attempt(delivery_count, limits):
-        return 1
     return max(1, size >> (delivery_count - _throttle_from(limits) + 1))
 
 
