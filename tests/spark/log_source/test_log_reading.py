@@ -316,6 +316,31 @@ def test_a_topic_that_was_made_anew_fails_the_stream_unless_loss_is_allowed(boot
     with pytest.raises(OffsetsLost, match=re.escape(text)):
         reader.latestOffset(end, ReadAllAvailable())
     reader.stop()
-    careless = stream(bootstrap, topic, failOnDataLoss="false")
-    assert careless.latestOffset(end, ReadAllAvailable()) == end
-    careless.stop()
+
+
+@pytest.mark.parametrize(("reset", "first"), [("latest", 3), ("earliest", 0)])
+def test_a_stream_continues_in_a_log_that_became_shorter(
+    bootstrap: str, reset: str, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(bootstrap)
+    produce(bootstrap, topic, ["old"] * 10)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "offsetReset": reset}
+    reader = stream(bootstrap, topic, **options)
+    position = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    delete_topic(bootstrap, topic)
+    create_topic(bootstrap, topic, 1)
+    values = [str(number) for number in range(3)]
+    produce(bootstrap, topic, values)
+    reader.prepareForTriggerAvailableNow()
+    found: list[str] = []
+    while (end := reader.latestOffset(position, ReadMaxRows(2))) != position:
+        found += stream_values(reader, position, end)
+        position = end
+    assert found == values[first:]
+    assert f"{topic}:0 was read up to offset 10 and ends at offset 3" in caplog.text
+    assert f"continues at offset {first}" in caplog.text
+    reader.stop()
+    again = stream(bootstrap, topic, **options)
+    produce(bootstrap, topic, ["next"])
+    assert stream_values(again, position, again.latestOffset(position, ReadAllAvailable())) == ["next"]
+    again.stop()
