@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -211,6 +212,18 @@ def test_starting_and_ending_offsets_and_min_partitions(bootstrap: str) -> None:
         values(endingOffsets=f'{{"{topic}": {{"0": -1, "1": -1, "7": 0}}}}')
     with pytest.raises(UnknownTopic, match=r"there is no nothing-here"):
         batch_rows(source(bootstrap, f"{topic},nothing-here"))
+
+
+def test_times_beyond_those_of_spark_become_the_latest(bootstrap: str) -> None:
+    topic = new_topic(bootstrap, message_timestamp_after_max_ms=str(2**63 - 1))
+    for time_ms in (1_700_000_000_123, 1_700_000_000_000_000_000):  # the second one is in nanoseconds
+        produce(bootstrap, topic, ["a"], timestamp_ms=time_ms)
+    found = source(bootstrap, topic)
+    reader = found.reader(found.schema())
+    (partition,) = reader.partitions()
+    (batch,) = batches_of(reader, partition)
+    stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    assert stamps == [1_700_000_000_123_000, (2**63 - 1) // 1000 * 1000]
 
 
 def test_assigned_partitions_only(bootstrap: str) -> None:

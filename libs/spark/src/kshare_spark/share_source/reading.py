@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kshare_core.errors import ErrorCode
+from kshare_spark.record_columns import MICROSECONDS_PER_MS, timestamps
 from kshare_spark.share_source.cluster import EARLIEST_TIMESTAMP, Cluster, TryAgain, bytes_of_id, check
 from kshare_spark.share_source.columns import columns
 from kshare_spark.share_source.options import ClientProperties, ReadOptions
@@ -35,7 +35,6 @@ ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500
 """The leader's wait for records. Acquired records are in the log, except at a leader that has just started."""
-MICROSECONDS_PER_MS = 1000
 _LENGTH_AT = 8
 
 _clusters: dict[ClientProperties, Cluster] = {}
@@ -152,13 +151,6 @@ def _whole_batches(records: memoryview) -> Iterator[BatchHeader]:
         position += header.size
 
 
-def _times_within(stamp: pa.DataType, timestamps_ms: list[int]) -> pa.Array:
-    """The times in microseconds; a producer may have written one that is further away than these can say."""
-    limit_ms = (2**63 - 1) // MICROSECONDS_PER_MS
-    within = pc.min_element_wise(pc.max_element_wise(pa.array(timestamps_ms, pa.int64()), -limit_ms), limit_ms)
-    return within.cast(pa.timestamp("ms", tz="UTC")).cast(stamp)
-
-
 class _Rows:
     """Rows of one place, by column, collected up to the size of an Arrow batch."""
 
@@ -224,7 +216,7 @@ class _Rows:
             pa.repeat(pa.scalar(self._place.topic), count),
             pa.repeat(pa.scalar(self._place.partition, pa.int32()), count),
             pa.array(self._offsets, pa.int64()),
-            _times_within(stamp, self._timestamps),
+            timestamps(self._timestamps),
             pa.array(self._timestamp_types, pa.int32()),
             pa.array(self._counts, pa.int32()),
             pa.repeat(pa.scalar(self._lock_deadline_ms * MICROSECONDS_PER_MS, stamp), count),
