@@ -2,12 +2,16 @@
 
 Exits 1 where a record is lost or redelivered, where memory or descriptors grow, and where a process logged a failure
 that no fault explains.
+
+SIGTERM or Ctrl-C ends a soak early: it drains the load, stops the cluster, writes the report of what was run, and exits
+with 128 plus the signal's number. A second signal ends it without a report; the cluster is stopped nevertheless.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import threading
@@ -89,23 +93,49 @@ class FaultThread(threading.Thread):
             raise self.failure
 
 
+class StopSignal:
+    """The signal that ended the soak early, None until then. The next one raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.number: signal.Signals | None = None
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self.number = signal.Signals(number)
+        print(f"{self.number.name}: draining the load, then the report is written; again to end at once", flush=True)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.default_int_handler)
+
+
 def soak(
-    folder: Path, duration_s: float, *, rate: int, seed: int, fault_interval_s: float, long_s: float = LONG_S
+    folder: Path,
+    duration_s: float,
+    *,
+    rate: int,
+    seed: int,
+    fault_interval_s: float,
+    stop: StopSignal,
+    long_s: float = LONG_S,
 ) -> tuple[Totals, list[Trend], Watch]:
     """One soak on a fresh folder. AssertionError where the cluster does not come back, or is never drained."""
     is_long = duration_s >= long_s
-    with KshareCluster(folder, SETTINGS) as cluster:
+    with KshareCluster(folder, SETTINGS, has_own_process_group=True) as cluster:
         faults = Faults(cluster, seed)
         watch = Watch(cluster)
         with Load(cluster.bootstrap, rate, seed) as load:
             load.watch = watch
             troubling = FaultThread(faults, fault_interval_s, watch, duration_s / 2 if is_long else None)
             troubling.start()
-            while watch.elapsed_s < duration_s and troubling.failure is None:
+            is_over = False
+            while not is_over:  # a soak that is stopped at once has a sample, too
                 load.work_for(min(SAMPLE_INTERVAL_S, max(0.1, duration_s - watch.elapsed_s)))
                 sample = watch.look(load.backlog)
                 if len(watch.samples) % 12 == 0:
                     _tell(sample.at_s, load.backlog, sum(sample.memory_mb.values()))
+                is_over = watch.elapsed_s >= duration_s or troubling.failure is not None or stop.number is not None
             troubling.end()
             load.drain(DRAIN_TIMEOUT_S)
             totals = load.totals()
@@ -114,7 +144,7 @@ def soak(
     spared = troubling.spared
     if spared is not None:
         totals.violations += restarts_of_spared(watch.samples, spared)
-    elif is_long:
+    elif is_long and stop.number is None:
         totals.violations.append("no fault began in the second half, so that no process was spared")
     return totals, trends(watch.samples, spared), watch
 
@@ -139,6 +169,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the faults; default: the time")
     parser.add_argument("--output", type=Path, default=DEFAULT, help="without ending: .json and .html (%(default)s)")
     given = parser.parse_args()
+    stop = StopSignal()
+    stop.listen()
     began, ticks = datetime.now(UTC), machine_ticks()
     described = description_of_run(1)
     del described["rounds"]
@@ -156,15 +188,21 @@ def main() -> int:
             rate=given.rate,
             seed=given.seed,
             fault_interval_s=given.fault_interval_s,
+            stop=stop,
             long_s=given.long_hours * 3600,
         )
     described["stolen"] = f"{stolen_share(ticks, machine_ticks()):.1%} of the processors' time went to other machines"
+    if stop.number is not None:
+        described["ended early"] = f"by {stop.number.name}, after {watch.samples[-1].at_s:,.0f} s"
     given.output.parent.mkdir(parents=True, exist_ok=True)
     samples = [sample._asdict() for sample in watch.samples]
     written = {"described": described, "totals": asdict(totals), "growth": [asdict(one) for one in found]}
     given.output.with_suffix(".json").write_text(json.dumps(written | {"samples": samples}, indent=1))
     given.output.with_suffix(".html").write_text(page(described, asdict(totals), totals, found, watch.samples, began))
-    return 0 if _told(totals, found) else 1
+    is_passed = _told(totals, found)
+    if stop.number is not None:
+        return 128 + stop.number
+    return 0 if is_passed else 1
 
 
 def _told(totals: Totals, found: list[Trend]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import queue
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class Work:
 
 
 def _work(work: Work, reports: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a terminal goes to all; the soak stops its workers itself
     settings = {"share.acknowledgement.mode": "explicit", "log_level": 0}
     consumer = ShareConsumer({"bootstrap.servers": work.bootstrap, "group.id": work.group, **settings})
     consumer.subscribe([work.topic])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from playwright.sync_api import Browser, Dialog, Error, Locator, Page, expect
 
 from kshare.addresses import Address, parse_address
 from kshare.commands.groups.group_requests import (
+    delete_group,
     describe_configs,
     describe_share_group,
     list_groups,
@@ -34,7 +36,7 @@ from kshare.commands.state.role_network import local_role_address
 from kshare.up.data_directory import ADMINISTRATOR_PROPERTIES
 from kshare_core.states import RecordState
 from kshare_rpc.generated.kshare.v1 import leader_pb2 as pb
-from support.clients.administration import alter_group, create_topic
+from support.clients.administration import alter_group, create_topic, delete_topic
 from support.clients.delivery import ACCEPT, REJECT, RELEASE, SETTINGS, Reader, counts_of, produce, wait_for
 from support.clusters.kshare_cluster import KshareCluster
 from support.environment.browser import browser
@@ -457,6 +459,42 @@ def test_the_strip_shows_every_run_and_who_holds_it(page: Page, live: Live) -> N
     expect(details).to_have_attribute("data-details", "7")
     page.keyboard.press("ArrowLeft")
     expect(details).to_have_attribute("data-details", "6")
+
+
+def test_runs_that_a_strip_leaves_out_are_told_and_can_be_shown(page: Page, live: Live) -> None:
+    """A strip has 2,000 runs at most; of every two records one is held."""
+    records = 2_600
+    create_topic(live.bootstrap, "many", 1)
+    group(live.bootstrap, "many", share_partition_max_record_locks="4000")
+    produce(live.bootstrap, "many", map(str, range(records)))
+    held: list[int] = []
+    with ExitStack() as workers:
+        left = records
+        while left:
+            worker = workers.enter_context(Reader(live.bootstrap, "many", "many", client_id="worker"))
+            taken = worker.take()
+            for at, message in enumerate(taken):
+                if at % 2:
+                    held.append(message.offset())
+                else:
+                    worker.consumer.acknowledge(message, ACCEPT)
+            assert not worker.commit()
+            left -= len(taken)
+        first, last = held[0], held[-1]
+        open_page(page, live, f"groups/many/many/0?offset={last}")
+        expect(figure(page, "Acquired")).to_have_text(f"{len(held):,}")
+        details = page.locator("section.details")
+        expect(details).to_contain_text(f"Offset {last:,} is in the part of the strip that is not shown.")
+        details.get_by_role("link").click()
+        expect(details).to_have_attribute("data-details", str(last))
+        expect(details).to_contain_text("Held by")
+        expect(figure(page, "Acquired")).to_have_text(f"{len(held):,}")
+        page.get_by_role("link", name="Show the strip from its start").click()
+        expect(page.locator(f'[data-run="{first}"]')).to_be_visible()
+        open_page(page, live, f"groups/many/many/0?offset={records}")
+        expect(details).to_contain_text(f"Offset {records:,} is not in flight")
+    delete_group(live.bootstrap, "many")
+    delete_topic(live.bootstrap, "many")
 
 
 def test_a_stuck_record_is_found_and_released_in_four_clicks(page: Page, live: Live) -> None:

@@ -118,6 +118,19 @@ class Service:
         os.kill(self._process.pid, number)
         return self._process.wait(30)
 
+    def java_process(self) -> int:
+        """The process id of Spark's Java process."""
+        assert self._process is not None
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], check=True, capture_output=True, text=True).stdout
+        children = [line.split() for line in listed.splitlines()]
+        (found,) = [int(pid) for pid, parent, name in children if int(parent) == self._process.pid and name == "java"]
+        return found
+
+    def exit_code(self) -> int:
+        """The exit code of the process, which ends by itself."""
+        assert self._process is not None
+        return self._process.wait(TIMEOUT_S)
+
     def log(self) -> str:
         """With its first lines: what Java prints when it crashes comes before the traceback of Python."""
         printed = (self._folder / "log").read_text(errors="replace")
@@ -173,6 +186,14 @@ def test_marts_say_what_the_workers_did(cluster: KshareCluster, tmp_path: Path) 
         assert scraped.value("pipeline_lag_offsets") == 0
         assert service.end(signal.SIGTERM) == 0, service.log()
     check(service, account)
+
+
+def test_a_process_whose_java_process_has_ended_ends_with_an_error(cluster: KshareCluster, tmp_path: Path) -> None:
+    service = Service(tmp_path, cluster.bootstrap)
+    with service.running():
+        os.kill(service.java_process(), signal.SIGKILL)
+        assert service.exit_code() == 1, service.log()
+    assert "Spark's Java process has ended, or its context was stopped" in service.log()
 
 
 def agrees(figures: Figures | None, account: Account) -> bool:

@@ -36,6 +36,7 @@ def test_the_config_file_has_properties_of_kafka_clients_and_of_spark(tmp_path: 
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "500",
         "failOnDataLoss": "false",
+        "offsetReset": "earliest",
     }
     assert found.properties() == {}, "no configs of a role"
     config.write_text("num.partitions=3\n")

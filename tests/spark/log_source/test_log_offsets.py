@@ -65,6 +65,7 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
     found = parse_options(options())
     assert (found.starting_offsets, found.ending_offsets, found.max_offsets_per_trigger) == (None, "latest", None)
     assert (found.include_headers, found.fail_on_data_loss, found.poll_timeout_s) == (False, True, 120.0)
+    assert found.offset_reset == "latest"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
         ("maxOffsetsPerTrigger", "0", "must be a whole number above 0, found '0'"),
         ("minPartitions", "many", "found 'many'"),
         ("includeHeaders", "yes", "must be true or false, found 'yes'"),
+        ("offsetReset", "none", "must be earliest or latest, found 'none'"),
         ("subscribePattern", "a.*", "unknown option 'subscribepattern'"),
         ("kafka.bootstrap.servers", "", "kafka.bootstrap.servers is missing"),
     ],
@@ -145,7 +147,7 @@ def test_the_first_batch_is_the_same_after_a_restart_with_another_initial_offset
 def test_nothing_new_is_the_same_offset_and_reads_nothing() -> None:
     start = encode_offset([OffsetRange("a", 0, 3, 5)])
     assert next_offset(start, {A0: 5}, None) == start
-    assert next_offset(start, {A0: 2}, None) == start, "a shorter log is no news"
+    assert next_offset(start, {A0: 2}, None) == start, "without a reset a shorter log is no news"
     assert next_offset(start, {A0: 5, A1: 0}, 10) == start, "nor is a partition without records"
     assert ranges_between(start, start) == []
 
@@ -155,6 +157,26 @@ def test_a_new_partition_is_read_from_its_first_record_and_a_missing_one_keeps_i
     end = next_offset(start, {A1: 4}, None)
     assert ranges_between(start, end) == [OffsetRange("a", 1, 0, 4)]
     assert decode_offset(end)[A0] == OffsetRange("a", 0, 5, 5)
+
+
+def test_a_log_that_became_shorter_is_read_from_its_reset_on() -> None:
+    start = encode_offset([OffsetRange("a", 0, 3, 50), OffsetRange("a", 1, 0, 5)])
+    offset, read = start, []
+    for resets in ({A0: 2}, None, None):
+        end = next_offset(offset, {A0: 10, A1: 5}, 3, resets=resets)
+        read += ranges_between(offset, json.loads(json.dumps(end)))
+        offset = end
+    assert read == [OffsetRange("a", 0, 2, 5), OffsetRange("a", 0, 5, 8), OffsetRange("a", 0, 8, 10)]
+    assert next_offset(offset, {A0: 10, A1: 5}, 3) == offset
+
+
+@pytest.mark.parametrize("end", [0, 10])
+def test_a_reset_to_the_end_of_a_log_moves_the_position_without_a_record(end: int) -> None:
+    start = encode_offset([OffsetRange("a", 0, 3, 50)])
+    moved = next_offset(start, {A0: end}, None, resets={A0: end})
+    assert moved != start
+    assert ranges_between(start, moved) == []
+    assert ranges_between(moved, next_offset(moved, {A0: 60}, None)) == [OffsetRange("a", 0, end, 60)]
 
 
 ENDS = st.dictionaries(st.sampled_from([A0, A1, B0]), st.integers(0, 60), min_size=1)

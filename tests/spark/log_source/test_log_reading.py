@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -213,6 +214,18 @@ def test_starting_and_ending_offsets_and_min_partitions(bootstrap: str) -> None:
         batch_rows(source(bootstrap, f"{topic},nothing-here"))
 
 
+def test_times_beyond_those_of_spark_become_the_latest(bootstrap: str) -> None:
+    topic = new_topic(bootstrap, message_timestamp_after_max_ms=str(2**63 - 1))
+    for time_ms in (1_700_000_000_123, 1_700_000_000_000_000_000):  # the second one is in nanoseconds
+        produce(bootstrap, topic, ["a"], timestamp_ms=time_ms)
+    found = source(bootstrap, topic)
+    reader = found.reader(found.schema())
+    (partition,) = reader.partitions()
+    (batch,) = batches_of(reader, partition)
+    stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    assert stamps == [1_700_000_000_123_000, (2**63 - 1) // 1000 * 1000]
+
+
 def test_assigned_partitions_only(bootstrap: str) -> None:
     topic = new_topic(bootstrap, 3)
     for partition in range(3):
@@ -316,6 +329,31 @@ def test_a_topic_that_was_made_anew_fails_the_stream_unless_loss_is_allowed(boot
     with pytest.raises(OffsetsLost, match=re.escape(text)):
         reader.latestOffset(end, ReadAllAvailable())
     reader.stop()
-    careless = stream(bootstrap, topic, failOnDataLoss="false")
-    assert careless.latestOffset(end, ReadAllAvailable()) == end
-    careless.stop()
+
+
+@pytest.mark.parametrize(("reset", "first"), [("latest", 3), ("earliest", 0)])
+def test_a_stream_continues_in_a_log_that_became_shorter(
+    bootstrap: str, reset: str, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(bootstrap)
+    produce(bootstrap, topic, ["old"] * 10)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "offsetReset": reset}
+    reader = stream(bootstrap, topic, **options)
+    position = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    delete_topic(bootstrap, topic)
+    create_topic(bootstrap, topic, 1)
+    values = [str(number) for number in range(3)]
+    produce(bootstrap, topic, values)
+    reader.prepareForTriggerAvailableNow()
+    found: list[str] = []
+    while (end := reader.latestOffset(position, ReadMaxRows(2))) != position:
+        found += stream_values(reader, position, end)
+        position = end
+    assert found == values[first:]
+    assert f"{topic}:0 was read up to offset 10 and ends at offset 3" in caplog.text
+    assert f"continues at offset {first}" in caplog.text
+    reader.stop()
+    again = stream(bootstrap, topic, **options)
+    produce(bootstrap, topic, ["next"])
+    assert stream_values(again, position, again.latestOffset(position, ReadAllAvailable())) == ["next"]
+    again.stop()

@@ -23,6 +23,7 @@ from kshare_spark.share_source.offset import ShareOffset
 from kshare_spark.share_source.options import read_options
 from kshare_spark.share_source.reading import DataLoss, close_connections, read_runs
 from kshare_spark.share_source.stream_reader import Progress
+from support.clients.administration import delete_topic
 from support.clients.delivery import ACCEPT, RELEASE, SETTINGS, Reader, new_group, new_topic, produce, wait_for
 from support.clusters.kshare_cluster import KshareCluster
 
@@ -310,6 +311,23 @@ def test_records_that_the_log_has_removed(cluster: KshareCluster) -> None:
             source.values(offset)
     with running(cluster.bootstrap, group, topic, failOnDataLoss="false") as lenient:
         assert lenient.values(offset) == numbered(8, 20)
+
+
+def test_a_batch_of_a_topic_that_was_deleted(cluster: KshareCluster) -> None:
+    topic, group = new_topic(cluster.bootstrap), new_group(cluster.bootstrap)
+    produce(cluster.bootstrap, topic, numbered(0, 20))
+    options = {"kafka.default.api.timeout.ms": "2000"}
+    with running(cluster.bootstrap, group, topic) as source:
+        offset = source.take()
+    delete_topic(cluster.bootstrap, topic)
+    other = new_topic(cluster.bootstrap)
+    with (
+        running(cluster.bootstrap, group, other, **options) as strict,
+        pytest.raises(DataLoss, match=rf"offsets 0 to 19 of {topic}-0 .* failOnDataLoss"),
+    ):
+        strict.values(offset)
+    with running(cluster.bootstrap, group, other, failOnDataLoss="false", **options) as lenient:
+        assert lenient.values(offset) == []
 
 
 def test_a_topic_that_does_not_exist(cluster: KshareCluster) -> None:

@@ -84,11 +84,14 @@ class KshareCluster:
         command: Path = COMMAND,
         engine: TestEngine | None = None,
         upstream: ExistingCluster | None = None,
+        has_own_process_group: bool = False,
     ) -> None:
         """`variables` are added to the environment, which the roles inherit; `options` to the command line.
 
         `command` is the `kshare` that is started: another checkout's, where two versions are compared. `engine` None:
         that of this run of tests. `upstream` is a cluster that runs already, and goes on after the block.
+
+        With `has_own_process_group` Ctrl-C at a terminal does not reach the cluster: its user has to stop it.
 
         Where `settings` have listeners, the one at `port` is `bootstrap`.
         """
@@ -102,6 +105,7 @@ class KshareCluster:
         self.log = folder / "kshare-up.log"
         self._settings = settings or {}
         self._single_process = single_process
+        self._process_group = 0 if has_own_process_group else None
         self._engine = engine or engine_of_tests()
         self.upstream = upstream
         """The cluster behind kshare; None with the embedded engine, and before the first start."""
@@ -169,7 +173,9 @@ class KshareCluster:
         command += self._options
         with self.log.open("ab") as output:
             environment = {**os.environ, **self._variables}
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=environment, process_group=self._process_group
+            )
         self.wait_ready()
 
     @property

@@ -46,6 +46,11 @@ class ExampleNode:
         service = Service("Leader", {SHARE_ACKNOWLEDGE: self._acknowledge})
         self._server = await self._network.serve(self._settings.listen, [service])
 
+    async def failed(self) -> str:
+        if self._mode != "failing":
+            await asyncio.Event().wait()
+        return "its Java process has ended"
+
     async def stop(self, grace_ms: int) -> None:
         if self._server is not None:
             await self._server.stop(grace_ms)

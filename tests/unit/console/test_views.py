@@ -39,7 +39,9 @@ def test_a_search_limits_the_total() -> None:
     assert page_of(sorted(elements), PageRequest(search="BILL", limit=1)) == (["Billing"], "Billing", 2)
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", str(MOST_LIMIT + 1), "x", "", "1e3", "9" * 30])
+@pytest.mark.parametrize(
+    "limit", ["0", "-1", str(MOST_LIMIT + 1), "x", "", "1e3", "9" * 30, "0000001000000", "0000001" + "0" * 5_000]
+)
 def test_a_wrong_limit_is_refused(limit: str) -> None:
     with pytest.raises(Refusal) as refused:
         PageRequest.of_query({"limit": limit})

@@ -171,6 +171,15 @@ def test_a_start_that_waits_for_others_can_be_stopped(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "ready").exists()
 
 
+def test_a_role_that_fails_for_good_stops_and_ends_with_an_error(tmp_path: Path) -> None:
+    with role("failing", tmp_path) as process:
+        lines = log_until(process, "stopped")
+        (failed,) = [line for line in lines if line["level"] == "error"]
+        assert (failed["event"], failed["reason"]) == ("failed", "its Java process has ended")
+        assert process.wait(TIMEOUT_S) == 1
+    RocksStore(tmp_path / "data" / "example").close()
+
+
 def test_problems_are_logged(tmp_path: Path) -> None:
     with role("unhealthy", tmp_path) as process:
         assert log_until(process, "not healthy")[-1]["problems"] == ["the disk is slow"]

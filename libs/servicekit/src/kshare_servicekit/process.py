@@ -1,8 +1,9 @@
 """The process of one role's node, from its flags to its exit code.
 
 The process builds the event loop, the environment (RocksDB below the data directory) and the gRPC network, starts the
-node, writes the ready file, and waits for SIGTERM or SIGINT, or, if configured, for its parent's end. Then it stops the
-node with grace. Exit codes: 0 after a requested stop, 1 when the node could not start, 2 for bad settings.
+node, writes the ready file, and waits for SIGTERM or SIGINT, for a failure of the node that only a new process mends,
+or, if configured, for its parent's end. Then it stops the node with grace. Exit codes: 0 after a requested stop, 1 when
+the node could not start or has failed, 2 for bad settings.
 """
 
 from __future__ import annotations
@@ -75,6 +76,15 @@ class ClusterNode(Protocol):
     """A node that follows the catalog and knows the problems of the whole cluster."""
 
     def cluster_problems(self) -> list[str]: ...
+
+
+@runtime_checkable
+class FailingNode(Protocol):
+    """A node that may fail in such a way that only a new process can continue its work."""
+
+    async def failed(self) -> str:
+        """Returns the reason once the node has failed so."""
+        ...
 
 
 @runtime_checkable
@@ -170,6 +180,7 @@ class _Process:
         self._health_server: Server | None = None
         self._stop = asyncio.Event()
         self._stop_reason = ""
+        self._exit_code = STARTED
         self._grace_ms = STOP_GRACE_MS
 
     async def run(self) -> int:
@@ -226,7 +237,7 @@ class _Process:
                 if self._settings.ready_file is not None:
                     write_ready_file(self._settings.ready_file, addresses)
                 self._log.info("started", **addresses)
-                watchers.append(asyncio.get_running_loop().create_task(self._watch_problems(node)))
+                watchers += self._watch(node)
                 await self._stop.wait()
         except SettingsError as error:
             self._log.error("bad settings", reason=str(error))
@@ -242,7 +253,7 @@ class _Process:
         if self._health_server is not None:
             await self._health_server.stop(0)
         self._log.info("stopped")
-        return STARTED
+        return self._exit_code
 
     def _measure_disk(self, configs: Configs) -> None:
         """Not of a gateway, nor of roles in front of a Kafka, which keep nothing on a disk."""
@@ -311,6 +322,19 @@ class _Process:
             await asyncio.sleep(PARENT_INTERVAL_MS / 1000)
         self._grace_ms = ORPHAN_GRACE_MS
         self._ask_to_stop(f"the parent process {self._settings.parent_pid} has ended")
+
+    def _watch(self, node: Node) -> list[asyncio.Task[None]]:
+        loop = asyncio.get_running_loop()
+        watchers = [loop.create_task(self._watch_problems(node))]
+        if isinstance(node, FailingNode):
+            watchers.append(loop.create_task(self._watch_failure(node)))
+        return watchers
+
+    async def _watch_failure(self, node: FailingNode) -> None:
+        reason = await node.failed()
+        self._log.error("failed", reason=reason)
+        self._exit_code = FAILED
+        self._ask_to_stop("the node has failed")
 
     async def _watch_problems(self, node: Node) -> None:
         """Logs the node's problems, as the health check reports them, whenever they change."""

@@ -143,12 +143,11 @@ class ClusterClient:
     # Groups
 
     async def list_groups(self) -> list[ListedGroup]:
-        """All groups that the principal may describe, by id."""
+        """All share groups that the principal may describe, by id; groups of ordinary consumers have no page."""
         async with _refusing("listing groups"):
             brokers = (await self._cluster.describe([])).brokers
-            answers = await asyncio.gather(
-                *(self._cluster.ask_broker(node, ListGroupsRequest(), LIST_GROUPS) for node in brokers)
-            )
+            request = ListGroupsRequest(types_filter=[SHARE])
+            answers = await asyncio.gather(*(self._cluster.ask_broker(node, request, LIST_GROUPS) for node in brokers))
         for answer in answers:
             refusal.check(answer.error_code, "listing groups")
         found = {group.group_id: group for answer in answers for group in answer.groups}

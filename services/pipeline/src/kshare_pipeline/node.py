@@ -33,6 +33,7 @@ class PipelineNode:
         self._stopping = asyncio.Event()
         self._runs: asyncio.Task[None] | None = None
         self._problem: str | None = None
+        self._failed = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -46,6 +47,11 @@ class PipelineNode:
         source = PipelineMetrics(self._worker.service, self._worker.counts)
         metrics.add_node("pipeline", self._settings.node_id, source, self.problems)
 
+    async def failed(self) -> str:
+        """Returns once Spark has ended: PySpark starts one Java process only."""
+        await self._failed.wait()
+        return f"Spark's Java process has ended, or its context was stopped: start the pipeline again; {self._problem}"
+
     async def start(self) -> None:
         await self._on_thread(self._worker.open)
         self._runs = asyncio.get_running_loop().create_task(self._run_always(), name="runs")
@@ -54,7 +60,7 @@ class PipelineNode:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _run_always(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not self._failed.is_set():
             await self._run_once()
             try:
                 async with asyncio.timeout(self._settings.trigger_interval_ms / 1000):
@@ -73,6 +79,8 @@ class PipelineNode:
             service.failed += 1
             self._problem = f"the last run failed: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
             log.exception("a run failed")
+            if await self._on_thread(self._worker.has_spark_ended):
+                self._failed.set()
         else:
             service.succeeded += 1
             service.last_success_ms = self._environment.clock.now_ms()

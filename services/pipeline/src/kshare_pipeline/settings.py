@@ -41,7 +41,8 @@ class PipelineProcessSettings(ProcessSettings):
 
     def source_options(self) -> dict[str, str]:
         """Options of the format kshare-log. Records that retention removed before they were read are skipped: the mart
-        `completeness` shows them."""
+        `completeness` shows them. A log that became shorter than the checkpoint's offset is read from its start, since
+        events that are already in the tables are not added again."""
         kafka = {name: value for name, value in self._properties().items() if name.startswith(KAFKA)}
         return {
             **kafka,
@@ -50,6 +51,7 @@ class PipelineProcessSettings(ProcessSettings):
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
             "failOnDataLoss": "false",
+            "offsetReset": "earliest",
         }
 
     def spark_options(self) -> dict[str, str]:

@@ -135,6 +135,17 @@ class PipelineWorker:
             keep_up(table, today, self._settings.retention_days)
         refresh.remove_days(today - timedelta(days=self._settings.marts_retention_days - 1))
 
+    def has_spark_ended(self) -> bool:
+        """Whether Spark's Java process has ended or its context was stopped: then every further run fails, and
+        `interrupt` and `close` have no Spark to stop."""
+        if self._spark is None:
+            return True
+        try:
+            _ = self._spark.sparkContext.defaultParallelism  # a question to the Java process
+        except Exception:  # its class depends on how the process ended
+            self._spark = None
+        return self._spark is None
+
     def interrupt(self) -> None:
         """Ends the current run, which fails; the next one repeats its unfinished work."""
         self._interrupted = True

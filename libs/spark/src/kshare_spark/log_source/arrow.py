@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
+from kshare_spark.record_columns import timestamps
+
 _ARROW_FIELDS: list[Any] = [
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
@@ -35,10 +37,7 @@ def record_batch(topic: str, partition: int, messages: Sequence[Any], *, include
         pa.array([topic] * count, pa.string()),
         pa.array([partition] * count, pa.int32()),
         pa.array([message.offset() for message in messages], pa.int64()),
-        pa.array(
-            [None if kind == TIMESTAMP_NOT_AVAILABLE else time_ms * 1000 for kind, time_ms in stamps],
-            ARROW_SCHEMA.field("timestamp").type,
-        ),
+        timestamps([None if kind == TIMESTAMP_NOT_AVAILABLE else time_ms for kind, time_ms in stamps]),
         pa.array([_timestamp_type(kind) for kind, _ in stamps], pa.int32()),
     ]
     if not include_headers:

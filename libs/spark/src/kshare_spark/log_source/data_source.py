@@ -6,7 +6,8 @@ Spark sends readers to workers, so they hold options only; the driver's consumer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ from kshare_spark.record_columns import COLUMNS, COLUMNS_WITH_HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 
 class LogDataSource(DataSource):
@@ -139,11 +142,27 @@ class LogPlaces:
         if unknown:
             raise InvalidOption(f"option {name} names {', '.join(unknown)}, which is not read or does not exist")
 
-    def starts(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return start_offsets(self._consumer, partitions)
 
     def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return end_offsets(self._consumer, partitions)
+
+
+def _must_not_have_shrunk(before: Mapping[Partition, int], ends: Mapping[Partition, int]) -> None:
+    for partition, position in before.items():
+        end = ends.get(partition)
+        if end is None or end < position:
+            raise OffsetsLost(
+                f"{_shrunk(partition, position, end)}. With failOnDataLoss=false the stream continues at the end of "
+                "such a log, or at its start with offsetReset=earliest"
+            )
+
+
+def _shrunk(partition: Partition, position: int, end: int | None) -> str:
+    there = "does not exist any more" if end is None else f"ends at offset {end}"
+    read = f"{partition} was read up to offset {position} and {there}"
+    return f"{read}: records are lost, or it is another topic of this name"
 
 
 class LogReader(DataSourceReader):
@@ -191,23 +210,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         ends = self._places.ends(self._places.partitions(may_be_missing=True))
-        self._must_not_have_shrunk(start, ends)
+        before = {partition: found.end_offset for partition, found in decode_offset(start).items()}
+        if self._options.fail_on_data_loss:
+            _must_not_have_shrunk(before, ends)
+        shrunk = [place for place, end in ends.items() if end < before.get(place, 0)]
         if self._available_now is not None:
             target = self._available_now
             ends = {place: min(end, target[place]) for place, end in ends.items() if place in target}
-        return next_offset(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-
-    def _must_not_have_shrunk(self, start: Mapping[str, Any], ends: Mapping[Partition, int]) -> None:
-        if not self._options.fail_on_data_loss:
-            return
-        for partition, before in decode_offset(start).items():
-            end = ends.get(partition)
-            if end is None or end < before.end_offset:
-                there = "does not exist any more" if end is None else f"ends at offset {end}"
-                raise OffsetsLost(
-                    f"{partition} was read up to offset {before.end_offset} and {there}: records are lost, "
-                    "or it is another topic of this name. With failOnDataLoss=false the stream goes on"
-                )
+        resets = {place: ends[place] for place in shrunk if place in ends}
+        if self._options.offset_reset == EARLIEST:
+            starts = self._places.starts(resets)
+            resets = {place: min(starts[place], end) for place, end in resets.items()}
+        for place, offset in resets.items():
+            logger.warning("%s; it continues at offset %d", _shrunk(place, before[place], ends[place]), offset)
+        return next_offset(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None, resets=resets)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         partitions = self._places.partitions(may_be_missing=True)

@@ -3,8 +3,11 @@
 An offset is JSON: `{"orders": {"0": {"from": 5, "until": 20}}}` is the batch of offsets 5 to 19 of partition 0. Spark
 knows the start of a batch from the batch before it. But the first batch has no predecessor, and with `latest` Spark
 requests the initial offset again after a crash, when the log's end has moved. With both ends in the offset, a batch
-reads the same records at every run. The initial offset has empty ranges only; every later one has at least one
-non-empty range.
+reads the same records at every run. An offset of empty ranges only is the initial one, or one that only moved the
+position within logs that became shorter.
+
+A log that became shorter ends before the position. Its range then begins where the position was reset to, and ends
+before the last position: so a repeated batch can tell it from a range that continues.
 """
 
 from __future__ import annotations
@@ -52,23 +55,30 @@ def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Off
     is_initial = all(found.first_offset == found.end_offset for found in before.values())
     ranges: list[OffsetRange] = []
     for partition, found in decode_offset(end).items():
-        if not is_initial and partition in before:
+        if not is_initial and partition in before and found.end_offset >= before[partition].end_offset:
             found = found._replace(first_offset=before[partition].end_offset)
         if found.first_offset < found.end_offset:
             ranges.append(found)
     return ranges
 
 
-def next_offset(start: Mapping[str, Any], ends: Mapping[Partition, int], limit: int | None) -> dict[str, Any]:
+def next_offset(
+    start: Mapping[str, Any],
+    ends: Mapping[Partition, int],
+    limit: int | None,
+    *,
+    resets: Mapping[Partition, int] | None = None,
+) -> dict[str, Any]:
     """The offset of the batch after `start`, up to `ends` and of at most `limit` offsets; `start` if nothing is new.
 
-    A partition missing in `start` is new and is read from offset 0. One missing in `ends` keeps its position.
+    A partition missing in `start` is new and is read from offset 0. One missing in `ends` keeps its position. One whose
+    log became shorter continues at its offset in `resets`, at most the log's end; without one it keeps its position.
     """
     firsts = {partition: found.end_offset for partition, found in decode_offset(start).items()}
-    firsts = {**dict.fromkeys(ends, 0), **firsts}
+    firsts = {**dict.fromkeys(ends, 0), **firsts, **(resets or {})}
     waiting = {partition: max(0, ends.get(partition, first) - first) for partition, first in firsts.items()}
     taken = shared_out(waiting, limit)
-    if not any(taken.values()):
+    if not resets and not any(taken.values()):
         return dict(start)
     return encode_offset(
         OffsetRange(partition.topic, partition.partition, first, first + taken[partition])

@@ -11,10 +11,16 @@
 | `minPartitions` | ranges are split into at least so many tasks |
 | `includeHeaders` | whether there is a column `headers` |
 | `failOnDataLoss` | whether offsets that are no longer in the log are an error (true) or skipped |
+| `offsetReset` | with failOnDataLoss=false: `latest` (default) or `earliest`, for a log that became shorter (below) |
 | `kafkaConsumer.pollTimeoutMs` | the longest wait of a task that receives nothing; 120000 |
 
 Offsets as JSON name every partition; -2 is earliest and -1 latest, as in Kafka's protocol. A stream may subscribe to a
 topic that does not exist yet; once it does, it is read from its first record.
+
+A log that ends before the stream's position was lost, restored from a backup, or belongs to another topic of the same
+name. With failOnDataLoss=false the stream continues at the log's end, as with Spark's Kafka source: no record is
+repeated, and those that the log has by then are not read. With offsetReset=earliest it continues at the log's start:
+all records are read, and those that were read before are repeated.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ _NAMES = (
     "minPartitions",
     "includeHeaders",
     "failOnDataLoss",
+    "offsetReset",
     "kafkaConsumer.pollTimeoutMs",
 )
 _BY_LOWER = {name.lower(): name for name in _NAMES}
@@ -61,6 +68,8 @@ class LogSourceOptions:
     min_partitions: int
     include_headers: bool
     fail_on_data_loss: bool
+    offset_reset: str
+    """EARLIEST or LATEST: where a stream continues in a log that ends before its position."""
     poll_timeout_s: float
 
 
@@ -78,6 +87,7 @@ def parse_options(given: Mapping[str, str]) -> LogSourceOptions:
         min_partitions=_positive("minPartitions", values) or 1,
         include_headers=_boolean("includeHeaders", values, False),
         fail_on_data_loss=_boolean("failOnDataLoss", values, True),
+        offset_reset=_offset_reset(values),
         poll_timeout_s=(_positive("kafkaConsumer.pollTimeoutMs", values) or 120_000) / 1000,
     )
 
@@ -143,6 +153,13 @@ def _ending_offsets(values: Mapping[str, str]) -> StartingOffsets:
     found = _offsets("endingOffsets", values)
     if found == EARLIEST or (not isinstance(found, str) and EARLIEST_NUMBER in found.values()):
         raise InvalidOption("option endingOffsets cannot be earliest: nothing would be read")
+    return found
+
+
+def _offset_reset(values: Mapping[str, str]) -> str:
+    found = values.get("offsetReset", LATEST).strip().lower()
+    if found not in (EARLIEST, LATEST):
+        raise InvalidOption(f"option offsetReset must be earliest or latest, found {values['offsetReset']!r}")
     return found
 
 

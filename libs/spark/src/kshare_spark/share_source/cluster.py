@@ -54,8 +54,16 @@ class ClusterError(RuntimeError):
     """The cluster rejected a request or did not respond in time; the text has the request and the reason."""
 
 
+class UnknownTopic(ClusterError):
+    """A topic does not exist, even after all retries: brokers learn late of one that was just created."""
+
+
 class TryAgain(Exception):
     """A transient failure, raised within `Cluster.until_done`, which retries."""
+
+
+class _NoTopic(TryAgain):
+    """The broker knows no topic of this name."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,7 @@ class Cluster:
         return self.until_done("asking for offsets", lambda: self._ask_offset(topic, partition, timestamp))
 
     def until_done(self, what: str, attempt: Callable[[], Result]) -> Result:
-        """Retries while brokers are unreachable or `attempt` raises TryAgain; ClusterError after the timeout."""
+        """Retries while brokers are unreachable or `attempt` raises TryAgain; after the timeout ClusterError."""
         deadline = self._clock() + self.properties.api_timeout_ms / 1000
         while True:
             try:
@@ -157,7 +165,7 @@ class Cluster:
             except (ConnectionFailed, TryAgain) as error:
                 if self._clock() >= deadline:
                     text = f"{what}: no success in {self.properties.api_timeout_ms} ms; last: {error}"
-                    raise ClusterError(text) from error
+                    raise (UnknownTopic if isinstance(error, _NoTopic) else ClusterError)(text) from error
                 time.sleep(RETRY_PAUSE_S)
 
     def _connection(self, address: tuple[str, int]) -> Connection:
@@ -181,7 +189,7 @@ class Cluster:
             self._addresses[broker.node_id] = (broker.host, broker.port)
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise TryAgain(f"topic {topic.name} does not exist")
+                raise _NoTopic(f"topic {topic.name} does not exist")
             check(topic.error_code, f"topic {topic.name}")
             leaders = {found.partition_index: found.leader_id for found in topic.partitions}
             self._topics[str(topic.name)] = TopicView(str(topic.name), text_of_id(topic.topic_id), leaders)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kshare_core.errors import ErrorCode
-from kshare_spark.share_source.cluster import EARLIEST_TIMESTAMP, Cluster, TryAgain, bytes_of_id, check
+from kshare_spark.record_columns import MICROSECONDS_PER_MS, timestamps
+from kshare_spark.share_source.cluster import EARLIEST_TIMESTAMP, Cluster, TryAgain, UnknownTopic, bytes_of_id, check
 from kshare_spark.share_source.columns import columns
 from kshare_spark.share_source.options import ClientProperties, ReadOptions
 from kshare_spark.share_source.runs import Place, Run, RunMap
@@ -35,7 +35,6 @@ ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 16 * 1024 * 1024
 FETCH_WAIT_MS = 500
 """The leader's wait for records. Acquired records are in the log, except at a leader that has just started."""
-MICROSECONDS_PER_MS = 1000
 _LENGTH_AT = 8
 
 _clusters: dict[ClientProperties, Cluster] = {}
@@ -58,9 +57,10 @@ def read_runs(options: ReadOptions, runs: RunMap, lock_deadline_ms: int) -> Iter
     cluster = _clusters.get(options.client)
     if cluster is None:
         cluster = _clusters[options.client] = Cluster(options.client)
+    missing: set[str] = set()
     for place, found in runs.items():
         rows = _Rows(place, options.include_headers, lock_deadline_ms)
-        for position, records in _fetched(cluster, options, place, found):
+        for position, records in _fetched(cluster, options, place, found, missing):
             for header in _whole_batches(records):
                 if not header.is_control:
                     rows.add(records, header, found, position)
@@ -77,16 +77,18 @@ def close_connections() -> None:
     _clusters.clear()
 
 
-def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Run]) -> Iterator[tuple[int, memoryview]]:
-    """Record batches that contain the runs, each with the first offset that is needed of it."""
+def _fetched(
+    cluster: Cluster, options: ReadOptions, place: Place, runs: list[Run], missing: set[str]
+) -> Iterator[tuple[int, memoryview]]:
+    """Record batches that contain the runs, each with the first offset that is needed of it.
+
+    `missing` gets a topic that does not exist, so that the time for retries is spent once for all its runs.
+    """
     position = runs[0].first
     for run in runs:
         position = max(position, run.first)
         while position <= run.last:
-            data = cluster.until_done(
-                f"reading {place.topic}-{place.partition} from offset {position}",
-                lambda start=position: _fetch(cluster, options, place, start),  # type: ignore[misc]
-            )
+            data = _fetched_once(cluster, options, place, position, missing)
             if data.error_code:
                 position = _after_loss(cluster, options, place, position, run, data.error_code)
                 continue
@@ -94,6 +96,21 @@ def _fetched(cluster: Cluster, options: ReadOptions, place: Place, runs: list[Ru
             last = max(header.last_offset for header in _whole_batches(records))
             yield position, records
             position = max(position, last + 1)
+
+
+def _fetched_once(
+    cluster: Cluster, options: ReadOptions, place: Place, position: int, missing: set[str]
+) -> PartitionData:
+    """The response of `_fetch`, or UNKNOWN_TOPIC_ID for a topic that does not exist any more."""
+    if place.topic not in missing:
+        try:
+            return cluster.until_done(
+                f"reading {place.topic}-{place.partition} from offset {position}",
+                lambda: _fetch(cluster, options, place, position),
+            )
+        except UnknownTopic:
+            missing.add(place.topic)
+    return PartitionData(partition_index=place.partition, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def _fetch(cluster: Cluster, options: ReadOptions, place: Place, position: int) -> PartitionData:
@@ -150,13 +167,6 @@ def _whole_batches(records: memoryview) -> Iterator[BatchHeader]:
         header = read_header(records, position)
         yield header
         position += header.size
-
-
-def _times_within(stamp: pa.DataType, timestamps_ms: list[int]) -> pa.Array:
-    """The times in microseconds; a producer may have written one that is further away than these can say."""
-    limit_ms = (2**63 - 1) // MICROSECONDS_PER_MS
-    within = pc.min_element_wise(pc.max_element_wise(pa.array(timestamps_ms, pa.int64()), -limit_ms), limit_ms)
-    return within.cast(pa.timestamp("ms", tz="UTC")).cast(stamp)
 
 
 class _Rows:
@@ -224,7 +234,7 @@ class _Rows:
             pa.repeat(pa.scalar(self._place.topic), count),
             pa.repeat(pa.scalar(self._place.partition, pa.int32()), count),
             pa.array(self._offsets, pa.int64()),
-            _times_within(stamp, self._timestamps),
+            timestamps(self._timestamps),
             pa.array(self._timestamp_types, pa.int32()),
             pa.array(self._counts, pa.int32()),
             pa.repeat(pa.scalar(self._lock_deadline_ms * MICROSECONDS_PER_MS, stamp), count),

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from kshare_console.cluster_client import GROUP_CONFIGS, SHARE, ClusterClient, reading
+from kshare_console.cluster_client import GROUP_CONFIGS, ClusterClient, reading
 from kshare_console.refusal import Refusal
 from kshare_console.views.paging import Json
 from kshare_core.errors import KafkaError
@@ -142,7 +142,7 @@ class DeadLetters:
 
     async def topics(self) -> dict[str, list[str]]:
         """Dead-letter topics, with the groups that are configured with each."""
-        groups = [group.group_id for group in await self._client.list_groups() if group.group_type.lower() == SHARE]
+        groups = [group.group_id for group in await self._client.list_groups()]
         configs = await self._client.configs(GROUP_CONFIGS, groups, [TOPIC_CONFIG]) if groups else {}
         found: dict[str, list[str]] = {}
         for group_id in groups:

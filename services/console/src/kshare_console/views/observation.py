@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from kshare_console.cluster_client import SHARE, ClusterClient, ShareOffset
+from kshare_console.cluster_client import ClusterClient, ShareOffset
 from kshare_console.refusal import Refusal, unavailable
 from kshare_console.role_calls import RoleCalls
 from kshare_console.views.oldest_acquired import oldest_acquired, oldest_locks
@@ -221,7 +221,7 @@ class Observation:
 
     async def _summaries(self) -> list[GroupSummary]:
         listed = await self._client.list_groups()
-        names = [group.group_id for group in listed if group.group_type.lower() == SHARE]
+        names = [group.group_id for group in listed]
         described = await self._client.describe_groups(names)
         offsets = await self._client.share_offsets(names)
         self._topics = {name: {one.topic_id: one.topic for one in found} for name, found in offsets.items()}
@@ -234,7 +234,7 @@ class Observation:
             found.append(
                 GroupSummary(
                     group_id=name,
-                    kind=group.group_type or group.protocol_type,
+                    kind=group.group_type,
                     state=group.group_state,
                     members=None if members is None else len(members.members),
                     lag_records=lag_of(of_group),
@@ -259,6 +259,4 @@ def _held(totals: list[Totals]) -> dict[str, int]:
 
 
 def _with_held(group: GroupSummary, held: Mapping[str, int]) -> GroupSummary:
-    if group.kind.lower() != SHARE:
-        return group
     return replace(group, in_flight=held.get(group.group_id, 0))

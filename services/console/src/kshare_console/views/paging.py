@@ -10,6 +10,8 @@ from typing import TypeVar
 from kshare_console.refusal import bad_request
 
 DEFAULT_LIMIT, MOST_LIMIT = 200, 1_000
+LIMIT_DIGITS = 9
+"""Characters of a limit: Python raises ValueError for thousands of digits."""
 SEARCH_LIMIT = 300
 """Characters of a search."""
 
@@ -29,7 +31,7 @@ class PageRequest:
     def of_query(cls, query: Mapping[str, str]) -> PageRequest:
         """Refusal for a limit that is no number from 1 to MOST_LIMIT."""
         text = query.get("limit", str(DEFAULT_LIMIT))
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_LIMIT):
+        if not (len(text) <= LIMIT_DIGITS and text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_LIMIT):
             raise bad_request(f"limit must be a number from 1 to {MOST_LIMIT}, found {text[:20]!r}")
         return cls(query.get("after", ""), int(text), query.get("search", "")[:SEARCH_LIMIT])
 

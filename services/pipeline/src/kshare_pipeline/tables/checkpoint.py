@@ -22,12 +22,16 @@ def committed_offsets(checkpoint: Path) -> dict[Partition, int]:
 
 
 def lag_offsets(options: Mapping[str, str], topic: str, checkpoint: Path) -> int:
-    """The number of offsets that are not in the tables yet; 0 if the topic does not exist. KafkaUnavailable."""
+    """The number of offsets that are not in the tables yet; 0 if the topic does not exist. KafkaUnavailable.
+
+    A log that ends before the checkpoint's offset is to be read from its start.
+    """
     consumer = open_consumer(reader_properties(kafka_properties(options)))
     try:
         partitions = partitions_of(consumer, [topic]).get(topic, [])
-        reached = {**start_offsets(consumer, partitions), **committed_offsets(checkpoint)}
-        ends = end_offsets(consumer, partitions)
+        starts, ends = start_offsets(consumer, partitions), end_offsets(consumer, partitions)
     finally:
         consumer.close()
-    return sum(max(0, end - reached[partition]) for partition, end in ends.items())
+    committed = committed_offsets(checkpoint)
+    within = {partition: offset for partition, offset in committed.items() if offset <= ends.get(partition, 0)}
+    return sum(end - within.get(partition, starts[partition]) for partition, end in ends.items())

@@ -40,15 +40,18 @@ class Strip {
         const offset = context.parameters.get("offset");
         this.offset = offset === null ? null : Number(offset); // one of the chosen run
         this.isToShow = this.offset !== null;
+        const from = context.parameters.get("from");
+        this.from = from === null ? null : Number(from); // runs before this offset are not asked for
     }
 
     start() {
         const { context, groupId, topic, partition } = this;
         context.title(`${topic}-${partition} of ${groupId}`);
+        const from = this.from === null ? {} : { from_offset: this.from };
         this.draw();
         stream(
-            `api/stream?${new URLSearchParams({ view: "strip", group: groupId, topic, partition })}`,
-            path("groups", groupId, "topics", topic, "partitions", partition),
+            `api/stream?${new URLSearchParams({ view: "strip", group: groupId, topic, partition, ...from })}`,
+            `${path("groups", groupId, "topics", topic, "partitions", partition)}?${new URLSearchParams(from)}`,
             (fresh) => {
                 this.strip = fresh;
                 this.draw();
@@ -74,14 +77,32 @@ class Strip {
         return this.strip.runs.find((run) => run.first_offset <= this.offset && this.offset <= run.last_offset) ?? null;
     }
 
+    /** Whether runs of the strip are not shown: it has so many at most, or begins at a later offset. */
+    get isPart() {
+        return this.strip.next_offset !== null || this.isBefore(this.strip.start_offset);
+    }
+
+    isBefore(offset) {
+        return this.from !== null && offset < this.from;
+    }
+
+    /** Whether the offset may be in a run that is not shown. */
+    isLeftOut(offset) {
+        const { start_offset, end_offset, next_offset } = this.strip;
+        if (offset < start_offset || offset >= end_offset) return false;
+        return this.isBefore(offset) || (next_offset !== null && offset >= next_offset);
+    }
+
+    placeOf(offset, from) {
+        const { groupId, topic, partition } = this;
+        const chosen = stripPlace({ group_id: groupId, topic, partition, first_offset: offset });
+        return from === null ? chosen : `${chosen}&from=${from}`;
+    }
+
     choose(offset) {
         this.offset = offset;
         this.isToShow = true;
-        history.replaceState(
-            null,
-            "",
-            stripPlace({ group_id: this.groupId, topic: this.topic, partition: this.partition, first_offset: offset }),
-        );
+        history.replaceState(null, "", this.placeOf(offset, this.from));
         this.draw();
     }
 
@@ -102,7 +123,6 @@ class Strip {
     figures() {
         const { strip } = this;
         const acquired = strip.runs.filter((run) => run.state === "Acquired");
-        const held = acquired.reduce((sum, run) => sum + length(run), 0);
         const behind =
             isKnown(strip.end_offset) && isKnown(strip.log_end_offset)
                 ? Math.max(0, strip.log_end_offset - strip.end_offset)
@@ -113,7 +133,11 @@ class Strip {
             figure("Start offset", count(strip.start_offset), "all before it are done"),
             figure("End offset", count(strip.end_offset), "the next to be fetched"),
             figure("Log end", count(strip.log_end_offset), `${counted(behind, "record")} not fetched`),
-            figure("Acquired", count(held), counted(acquired.length, "run")),
+            figure(
+                "Acquired",
+                count(strip.acquired),
+                `${counted(acquired.length, "run")}${this.isPart ? " of those shown" : ""}`,
+            ),
             figure(
                 "Leader",
                 named(strip.leader ?? "none"),
@@ -125,7 +149,7 @@ class Strip {
 
     body() {
         const { strip, runs, chosen } = this;
-        if (strip.runs.length === 0) return [empty(strip)];
+        if (strip.runs.length === 0) return [this.from === null ? empty(strip) : this.beginning()];
         this.keepInWindow(runs, chosen);
         const shown = runs.slice(this.first, this.first + WINDOW);
         return [
@@ -144,6 +168,7 @@ class Strip {
                 shown.length
                     ? blocks(shown, chosen, (run) => this.choose(run.first_offset))
                     : nothing(`No run is ${this.state}.`, "Choose another state above."),
+                this.isBefore(strip.start_offset) ? this.beginning() : null,
                 strip.offsets_left_out > 0
                     ? h(
                           "p",
@@ -155,6 +180,15 @@ class Strip {
             ),
             section("Runs", this.table(shown, chosen)),
         ];
+    }
+
+    beginning() {
+        return h(
+            "p",
+            { class: "note", "data-key": "beginning" },
+            `Runs before offset ${count(this.from)} are not shown. `,
+            link(this.placeOf(this.strip.start_offset, null), "Show the strip from its start"),
+        );
     }
 
     /** Moves the window to the chosen run once; after that it stays where the user put it. */
@@ -219,10 +253,14 @@ class Strip {
     details(chosen) {
         const { topic, partition } = this;
         if (chosen === null) {
-            const words =
-                this.offset === null
-                    ? "Select a run to see who holds it, and its records."
-                    : `Offset ${count(this.offset)} is not in flight: it is done, or not fetched yet.`;
+            let words = "Select a run to see who holds it, and its records.";
+            if (this.offset !== null && this.isLeftOut(this.offset))
+                words = [
+                    `Offset ${count(this.offset)} is in the part of the strip that is not shown. `,
+                    link(this.placeOf(this.offset, this.offset), "Show the runs from this offset on"),
+                ];
+            else if (this.offset !== null)
+                words = `Offset ${count(this.offset)} is not in flight: it is done, or not fetched yet.`;
             return h(
                 "section",
                 { class: "details", "data-key": "details", "data-details": "" },
