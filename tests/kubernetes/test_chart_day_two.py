@@ -96,6 +96,16 @@ def test_the_outside_listener_has_the_protocol_of_the_inside_one() -> None:
     assert "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SASL_SSL,EXTERNAL:SASL_SSL\n" in configs
 
 
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"])
+def test_certificates_are_asked_for_where_an_outside_listener_has_tls(protocol: str) -> None:
+    """A gateway refuses to start with a setting of TLS for a listener without it."""
+    external = ("gateway.external.type=nodePort", "gateway.external.host=h", f"gateway.external.protocol={protocol}")
+    found = Rendered("tls.enabled=true", "tls.secretName=s", "tls.clientAuth=required", *external)
+    configs = found["ConfigMap", ""]["data"]["kshare.properties"]
+    assert "listener.name.ssl.ssl.client.auth=required\n" in configs
+    assert ("listener.name.external.ssl.client.auth=required\n" in configs) is protocol.endswith("SSL")
+
+
 def test_each_gateway_has_a_load_balancer_and_says_its_own_address() -> None:
     found = Rendered(files=("day-two.yaml",))
     for ordinal in range(3):

@@ -19,7 +19,7 @@ START_S, END_S = 180.0, 400.0
 PROCESSES = 14
 """Six roles and their supervisor; six workers and the resource tracker of multiprocessing."""
 
-pytestmark = pytest.mark.timeout(START_S + END_S)
+pytestmark = [pytest.mark.real_faults, pytest.mark.timeout(START_S + END_S)]
 
 
 def descendants_of(pid: int) -> set[int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from kshare_core.configs import Configs, InvalidConfig
+from kshare_core.configs.listener_names import SASL_MECHANISMS
 from kshare_gateway.connections.listeners import SSL, GatewayListener, has_sasl, has_tls, protocols_of_controllers
 from kshare_gateway.upstream.identities import AUTHORIZER, CLIENT_AUTHENTICATION
 from kshare_servicekit.existing_cluster import ENGINE, KAFKA
@@ -92,8 +93,9 @@ def _names_of(configs: Configs, listener: GatewayListener, names: Collection[str
     """The configs with the listener's prefix, also those of one mechanism of it."""
     for name in configs:
         if name.startswith(listener.config_prefix):
-            own = name.removeprefix(listener.config_prefix)
-            if any(own == each or own.endswith(f".{each}") for each in names):
+            mechanism, _, of_mechanism = name.removeprefix(listener.config_prefix).partition(".")
+            is_of_mechanism = mechanism.upper() in SASL_MECHANISMS and of_mechanism in names
+            if name.removeprefix(listener.config_prefix) in names or is_of_mechanism:
                 yield name
 
 
