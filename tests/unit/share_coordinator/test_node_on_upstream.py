@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -353,6 +354,27 @@ def test_a_corrupt_state_is_reported_until_it_is_deleted_or_lost() -> None:
         assert first.problems() == []
         assert (await nodes.read(second, KEYS[2])).error_code == ErrorCode.CORRUPT_MESSAGE
         assert len(second.problems()) == 1
+
+    run(body)
+
+
+def test_a_deletion_that_is_confirmed_after_its_state_partition_was_lost_is_answered() -> None:
+    """The batch under way outlives the loss; so do the writes of the same batch."""
+
+    async def body(nodes: NodesOnUpstream, upstream: MemoryUpstream) -> None:
+        node = await started(nodes, upstream)
+        assert await nodes.write(node, KEYS[0], 1) == 0
+        fenced_log = cast(UpstreamStates, node.engine)._partitions[0]._log
+        append = fenced_log.append
+
+        async def lost_meanwhile(records: Sequence[LogRecord]) -> int:
+            offset = await append(records)
+            nodes.coordinator.give(2, [0])
+            await asyncio.sleep(1)
+            return offset
+
+        with patch.object(fenced_log, "append", lost_meanwhile):
+            assert await nodes.delete(node, KEYS[0]) == 0
 
     run(body)
 

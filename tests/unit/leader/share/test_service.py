@@ -13,6 +13,7 @@ from kshare_leader.share import directory
 from kshare_leader.share.limits import FAILED_WRITE_PAUSE_MS, FIRST_READ_BYTES, WRITE_ATTEMPT_MIN_MS
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2, leader_pb2
 from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as state_pb2
+from kshare_rpc.network import CallNotStarted
 from support.leader.share.service import TOPIC, UNAVAILABLE, Leader, entries, fetch_partition, make_view, owner, run
 
 ACCEPT, RELEASE, REJECT, RENEW = b"\x01", b"\x02", b"\x03", b"\x04"
@@ -245,6 +246,26 @@ def test_a_write_of_unknown_outcome_is_never_confirmed_and_the_state_is_read_ane
         leader.channel.write_answers = []
         assert await leader.acquire("m2") == ([(5, 9, 1)] if stored else [(0, 9, 1)])
         assert leader.channel.reads == 2
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_writes_that_reach_no_share_coordinator_are_told_once_until_one_is_stored() -> None:
+    async def test() -> None:
+        leader = ready(records=5)
+        await leader.acquire()
+
+        async def fail() -> int:
+            leader.channel.write_answers = [CallNotStarted("refused")] * 1000
+            for _ in range(2):
+                assert await leader.acknowledge("m1", 2, 3, ACCEPT) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            leader.channel.write_answers = []
+            return sum("cannot store its state" in report for report in leader.reports)
+
+        assert await fail() == 1
+        assert await leader.acknowledge("m1", 0, 0, ACCEPT) == 0
+        assert await fail() == 2
         await leader.service.stop()
 
     run(test)

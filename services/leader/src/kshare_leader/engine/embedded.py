@@ -199,10 +199,14 @@ class EmbeddedEngine:
 
     def on_view(self, old: CatalogView, new: CatalogView, *, are_configs_new: bool) -> None:
         self.logs.on_view(old, new)
-        if new.cluster_id and not self.logs.is_foreign:
-            self._registered_epoch.note(self._node.follower.node_epoch)
+        self._note_epoch(new)
         if are_configs_new:
             self.logs.refresh_settings()
+
+    def _note_epoch(self, view: CatalogView) -> None:
+        """Also repeated: the identity of the store, or the write of the epoch, may fail at first."""
+        if view.cluster_id and not self.logs.is_foreign:
+            self._registered_epoch.note(self._node.follower.node_epoch)
 
     def after_view(self, old: CatalogView, new: CatalogView) -> None:
         self._moves.on_view(old, new)
@@ -245,6 +249,7 @@ class EmbeddedEngine:
         while True:
             await asyncio.sleep(READ_RETRY_S)
             self.logs.retry_reads()
+            self._note_epoch(self._node.follower.view)
             self._moves.retry_if_not_foreign()
 
     async def _forget_what_is_old(self) -> None:

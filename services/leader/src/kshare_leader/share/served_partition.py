@@ -539,7 +539,7 @@ class ServedPartition:
 
     async def is_state_replaced(self) -> bool:
         """Whether the stored state has another state epoch or truncation than the served one; raises KafkaError."""
-        stored = await self._store.read(self.key, self.leader_epoch)
+        stored = await self._store.read_beside_writes(self.key, self.leader_epoch)
         return (stored.state_epoch, stored.truncation) != (self.state_epoch, self.truncation)
 
     # Changes, and the timer

@@ -47,6 +47,8 @@ from kshare_rpc.generated.kshare.v1 import share_coordinator_pb2 as messages
 from kshare_rpc.generated.methods import READ_SHARE_GROUP_STATE, TRUNCATE_SHARE_GROUP_STATE, WRITE_SHARE_GROUP_STATE
 from kshare_rpc.network import CallFailed, CallNotStarted, Channel, ChannelUnavailable
 
+UNSENT_REMEMBERED = 100_000
+"""Share-partitions of which it is remembered that a write could not be sent; one more, and all are told again."""
 _TRANSIENT = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -173,6 +175,8 @@ class ShareStateStore:
         self._retries: dict[asyncio.TimerHandle, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._under_way: dict[SharePartitionKey, _Attempt] = {}
+        self._unsent: dict[SharePartitionKey, None] = {}
+        """Those of which a write that could not be sent was told, until one is stored."""
         self._stopped = False
 
     async def stop(self, grace_ms: int) -> None:
@@ -202,6 +206,13 @@ class ShareStateStore:
         """Reads the stored state; retries while no share coordinator is available. Raises KafkaError otherwise."""
         while (before := self._under_way.get(key)) is not None:
             await asyncio.shield(before.wait())
+        return await self.read_beside_writes(key, leader_epoch)
+
+    async def read_beside_writes(self, key: SharePartitionKey, leader_epoch: int) -> SharePartitionState:
+        """As `read`, without waiting for a write under way: the state epoch and the truncation are not changed by one.
+
+        A share-partition in use has the next write under way before a reader is woken after the last one.
+        """
         return await self._ask(key, "read", lambda address: self._read_once(address, key, leader_epoch))
 
     async def truncate(self, owner: StateOwner, cut: TruncatedState) -> None:
@@ -351,6 +362,7 @@ class ShareStateStore:
             key = attempt.source.key
             result = results.get((key.topic_id, key.partition))
             if result is not None and result.error_code == ErrorCode.NONE:
+                self._unsent.pop(key, None)
                 attempt.end(Outcome.DURABLE)
             elif result is None or _code(result.error_code) in _TRANSIENT:
                 attempt.may_be_stored = True
@@ -375,19 +387,33 @@ class ShareStateStore:
         about(key, self._report)(text)
         attempt.end(Outcome.UNKNOWN, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
 
+    def _end_unsent(self, attempt: _Attempt, problem: str) -> None:
+        """Of a write that no share coordinator can have received.
+
+        It is told once: during an absence, a share-partition in use writes again every few seconds.
+        """
+        key = attempt.source.key
+        if key not in self._unsent:
+            if len(self._unsent) >= UNSENT_REMEMBERED:
+                self._unsent.clear()
+            self._unsent[key] = None
+            about(key, self._report)(f"share-partition {key} cannot store its state for now: {problem}")
+        attempt.end(Outcome.REFUSED, _for_clients(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem)))
+
     def _retry(self, attempts: Sequence[_Attempt], problem: str) -> None:
         loop = asyncio.get_running_loop()
         again: list[_Attempt] = []
         for attempt in attempts:
             attempt.attempts += 1
             if attempt.source.is_dropped and not attempt.may_be_stored:
+                self._unsent.pop(attempt.source.key, None)
                 attempt.end(Outcome.REFUSED, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem))
             elif loop.time() < attempt.latest_start:
                 again.append(attempt)
             elif attempt.may_be_stored:
                 self._end_unknown(attempt, problem)
             else:
-                self._end_with_error(attempt, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, problem))
+                self._end_unsent(attempt, problem)
         if not again:
             return
 

@@ -167,8 +167,14 @@ class UpstreamStates:
             self._corrupt.setdefault(key, f"corrupt record: {problem}")
 
     def _check_corrupt(self, state_partition: int) -> None:
-        """Drops the problems of share-partitions whose states are deleted, or can be read now."""
-        rows = self._partitions[state_partition].rows
+        """Drops the problems of share-partitions whose states are deleted, or can be read now.
+
+        A batch that was under way when the state partition was lost is confirmed later; `lose` has dropped them then.
+        """
+        partition = self._partitions.get(state_partition)
+        if partition is None:
+            return
+        rows = partition.rows
         for key in self._corrupt_of(state_partition):
             prefix = prefix_of(key)
             if prefix not in rows or rows.found(prefix).problem is None:

@@ -147,7 +147,7 @@ class RegisterNodeRequest(_message.Message):
     PRODUCER_ID_END_FIELD_NUMBER: _builtins.int
     highest_leader_epoch: _builtins.int
     """The highest epoch of the catalog in which data was written that the node found: of a leader, the highest leader epoch
-    of a batch on its disk; of a share coordinator, the highest epoch of a claim in a state log. The node's epoch is above
+    of a batch on its disk, or of its own registrations; of a share coordinator, the highest epoch of a claim in a state log. The node's epoch is above
     it, also where the coordinator's store is an older copy that does not know it. A node that finds a higher epoch
     registers again with the same incarnation.
     """
