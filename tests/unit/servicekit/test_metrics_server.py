@@ -75,7 +75,7 @@ class LongText:
 
 
 def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "REQUEST_TIMEOUT_MS", 500)
+    monkeypatch.setattr(metrics_server, "RESPONSE_TIMEOUT_MS", 500)
 
     async def main() -> None:
         found = Metrics()

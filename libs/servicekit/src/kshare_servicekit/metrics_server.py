@@ -27,7 +27,9 @@ from kshare_servicekit.process_metrics import MeasuredHealth, ProcessSource
 
 LAG_INTERVAL_MS = 250
 REQUEST_TIMEOUT_MS = 5_000
-"""The time for a request and its response; then the connection ends, whatever the client has read of it."""
+"""The time for a request; then the connection ends."""
+RESPONSE_TIMEOUT_MS = 10_000
+"""The time for the response; then the connection ends, whatever the client has read of it. Prometheus waits as long."""
 CONNECTIONS_LIMIT = 32
 """The maximum of concurrent connections to /metrics; another one is closed at once."""
 LINES_PER_TURN = 1_000
@@ -124,6 +126,7 @@ class Metrics:
             if self._connections <= CONNECTIONS_LIMIT:
                 async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
                     head = await reader.readuntil(b"\r\n\r\n")
+                async with asyncio.timeout(RESPONSE_TIMEOUT_MS / 1000):
                     writer.write(await self._response(head.split(b"\r\n")))
                     writer.close()
                     await writer.wait_closed()

@@ -240,6 +240,10 @@ def test_partitions_without_acknowledgements_are_answered_beside_others() -> Non
         assert acknowledge_results(await acknowledged(client, 2, listed(TOPIC_ID, 0, 2))) == []
         answer = await acknowledged(client, 3, unknown, listed(TOPIC_ID, 2), listed(missing, 0))
         assert acknowledge_results(answer) == [(missing, 1, code), (missing, 0, code)]
+        for leader in leaders.values():
+            leader.acknowledge_error = ErrorCode.INVALID_RECORD_STATE
+        answer = await acknowledged(client, 4, accepted, listed(TOPIC_ID, 0))
+        assert acknowledge_results(answer) == [(TOPIC_ID, 0, ErrorCode.INVALID_RECORD_STATE)]
 
     play(scenario)
 

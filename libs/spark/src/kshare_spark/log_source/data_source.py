@@ -213,11 +213,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = {partition: found.end_offset for partition, found in decode_offset(start).items()}
         if self._options.fail_on_data_loss:
             _must_not_have_shrunk(before, ends)
-        shrunk = [place for place, end in ends.items() if end < before.get(place, 0)]
         if self._available_now is not None:
             target = self._available_now
             ends = {place: min(end, target[place]) for place, end in ends.items() if place in target}
-        resets = {place: ends[place] for place in shrunk if place in ends}
+        # With the ends of AvailableNow, too: a log that was short when it began may have grown meanwhile.
+        resets = {place: end for place, end in ends.items() if end < before.get(place, 0)}
         if self._options.offset_reset == EARLIEST:
             starts = self._places.starts(resets)
             resets = {place: min(starts[place], end) for place, end in resets.items()}

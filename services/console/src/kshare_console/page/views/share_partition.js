@@ -149,7 +149,7 @@ class Strip {
 
     body() {
         const { strip, runs, chosen } = this;
-        if (strip.runs.length === 0) return [this.from === null ? empty(strip) : this.beginning()];
+        if (strip.runs.length === 0) return [this.isBefore(strip.start_offset) ? this.beginning() : empty(strip)];
         this.keepInWindow(runs, chosen);
         const shown = runs.slice(this.first, this.first + WINDOW);
         return [

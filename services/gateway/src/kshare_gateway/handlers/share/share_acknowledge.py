@@ -49,6 +49,8 @@ async def handle(context: RequestContext, request: ShareAcknowledgeRequest) -> S
             partition = TopicPartition(topic.topic_id, entry.partition_index)
             kind = acknowledgements if entry.acknowledgement_batches else without_batches
             add_acknowledgements(kind, partition, entry.acknowledgement_batches)
+    for partition in acknowledgements:  # listed twice
+        without_batches.pop(partition, None)
     sessions = context.gateway.sessions
     if epoch == FINAL_EPOCH:
         session = sessions.expect(key, context.connection_id)
