@@ -127,12 +127,15 @@ def acl(resource_type: ResourceType, name: str, operation: Operation) -> Acl:
     )
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_denial_of_what_was_asked_for_has_one_line(
-    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _captured(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the test begins: pytest captures a logger that does not propagate then by itself, too."""
     caplog.set_level("INFO", "kshare.audit")
     monkeypatch.setattr("kshare_core.security.audit_log.log.propagate", True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_denial_of_what_was_asked_for_has_one_line(name: str, caplog: pytest.LogCaptureFixture) -> None:
     api_key, version, fields, expected = CASES[name]
 
     async def scenario(harness: GatewayHarness) -> None:
@@ -151,11 +154,7 @@ def test_a_denial_of_what_was_asked_for_has_one_line(
     assert all(line["principal"] == "User:ANONYMOUS" for line in denied)
 
 
-def test_an_acknowledgement_without_read_has_a_line(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level("INFO", "kshare.audit")
-    monkeypatch.setattr("kshare_core.security.audit_log.log.propagate", True)
+def test_an_acknowledgement_without_read_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
 
     async def scenario(harness: GatewayHarness) -> None:
         harness.catalog.acls.append(acl(ResourceType.GROUP, "open", Operation.ALL))
