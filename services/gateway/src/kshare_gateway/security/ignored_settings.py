@@ -19,7 +19,6 @@ from kshare_servicekit.existing_cluster import ENGINE, KAFKA
 
 OF_AUTHORIZER = ("super.users",)
 """Without allow.everyone.if.no.acl.found, which opens: where nothing authorizes, all is open as it says."""
-MAPPING_RULES = "ssl.principal.mapping.rules"
 OF_TLS = (
     CLIENT_AUTHENTICATION,
     "ssl.cipher.suites",
@@ -30,7 +29,10 @@ OF_TLS = (
     "ssl.truststore.certificates",
     "ssl.truststore.location",
 )
-"""Without types and passwords of stores, which say nothing alone."""
+"""Without types and passwords of stores, which say nothing alone.
+
+Also without ssl.principal.mapping.rules: they name clients that have shown a certificate, and keep none out.
+"""
 OF_SASL = (
     "connections.max.reauth.ms",
     "sasl.enabled.mechanisms",
@@ -57,24 +59,22 @@ def check_none_is_ignored(configs: Configs, listeners: Sequence[GatewayListener]
 
 
 def _check_authentication_of_cluster(configs: Configs, listeners: Sequence[GatewayListener]) -> None:
-    """In front of an existing cluster, it is what authenticates clients, and what maps their names."""
+    """In front of an existing cluster, it is what authenticates clients."""
     why = f"with {ENGINE}={KAFKA} the cluster authenticates clients"
-    names = [*OF_SASL, MAPPING_RULES]
-    _refuse(configs, [*names, FAILURE_DELAY], why)
+    _refuse(configs, [*OF_SASL, FAILURE_DELAY], why)
     for listener in listeners:
-        _refuse(configs, _names_of(configs, listener, names), why)
+        _refuse(configs, _names_of(configs, listener, OF_SASL), why)
 
 
 def _check_without_prefix(configs: Configs, listeners: Sequence[GatewayListener], *, is_kafka: bool) -> None:
     protocols = {*(each.security_protocol for each in listeners), *protocols_of_controllers(configs)}
     if not any(map(has_tls, protocols)):
-        _refuse(configs, [*OF_TLS, MAPPING_RULES], "no listener has TLS")
+        _refuse(configs, OF_TLS, "no listener has TLS")
     elif SSL not in protocols:
         own = [f"{each.config_prefix}{CLIENT_AUTHENTICATION}" for each in listeners if each.is_tls]
         if not all(map(configs.is_set, own)):
             advice = f"it is for listeners of {SSL} only (KIP-684); set {', '.join(own)} to ask their clients"
             _refuse(configs, [CLIENT_AUTHENTICATION], f"all listeners with TLS have SASL: {advice}")
-        _refuse(configs, [MAPPING_RULES], "all listeners with TLS have SASL, which says who a client is")
     if not is_kafka and not any(map(has_sasl, protocols)):
         _refuse(configs, OF_SASL, "no listener has SASL")
 
@@ -82,9 +82,7 @@ def _check_without_prefix(configs: Configs, listeners: Sequence[GatewayListener]
 def _check_listener(configs: Configs, listener: GatewayListener, *, is_kafka: bool) -> None:
     where = f"listener {listener.name} is {listener.security_protocol}"
     if not listener.is_tls:
-        _refuse(configs, _names_of(configs, listener, [*OF_TLS, MAPPING_RULES]), where)
-    elif listener.is_sasl:
-        _refuse(configs, _names_of(configs, listener, [MAPPING_RULES]), f"{where}, and SASL says who a client is")
+        _refuse(configs, _names_of(configs, listener, OF_TLS), where)
     if not listener.is_sasl and not is_kafka:
         _refuse(configs, _names_of(configs, listener, OF_SASL), where)
 
