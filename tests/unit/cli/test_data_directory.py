@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -157,6 +159,30 @@ def test_no_port_is_free_at_another_machines_address() -> None:
     assert bind_problem(Address("192.0.2.1", 0)) is not None
     with pytest.raises(CommandFailed, match=r"cannot listen on 192\.0\.2\.1"):
         free_port("192.0.2.1")
+
+
+def test_a_port_that_one_process_drew_is_drawn_by_no_other() -> None:
+    """Its roles listen seconds later. The other process draws all ports around it and has had the same one before."""
+    port = free_port("127.0.0.1")
+    program = f"""
+import kshare.addresses
+from kshare.addresses import free_port
+from kshare.failure import CommandFailed
+
+print(free_port("127.0.0.1", remembered={port}))
+kshare.addresses.ROLE_PORTS = range({port} - 100, {port} + 100)
+try:
+    for _ in range(201):
+        print(free_port("127.0.0.1"))
+except CommandFailed:
+    pass
+"""
+    drawn = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert len(drawn) > 100
+    assert len(set(drawn)) == len(drawn)
+    assert str(port) not in drawn
+    assert free_port("127.0.0.1", remembered=port) == port
+    assert free_port("127.0.0.1", remembered=int(drawn[-1])) == int(drawn[-1])  # reserved no longer than its process
 
 
 def test_an_address_at_which_somebody_listens_cannot_be_bound() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from typing import NamedTuple
 
 from kshare.failure import BAD_USE, CommandFailed
@@ -12,6 +13,9 @@ ROLE_PORTS = range(20_000, 32_000)
 """Below Linux's ephemeral ports, so that the local port of an outgoing connection never takes a role's port."""
 
 WILDCARD_HOSTS = ("0.0.0.0", "::")
+
+_reservations: dict[int, socket.socket] = {}
+"""By port: what keeps other processes from drawing it."""
 
 
 class Address(NamedTuple):
@@ -55,11 +59,34 @@ def bind_problem(address: Address) -> str | None:
 
 
 def free_port(host: str, *, remembered: int | None = None, taken: tuple[int, ...] = ()) -> int:
-    """A port that can be bound: `remembered` if it is still free, else another one; CommandFailed."""
+    """A port that can be bound: `remembered` if it is still free, else another one; CommandFailed.
+
+    It is reserved until this process ends: a second `kshare up`, which starts before the roles of the first listen,
+    draws other ports.
+    """
     if remembered is not None and remembered not in taken and bind_problem(Address(host, remembered)) is None:
-        return remembered
+        if remembered in _reservations or _reserve(remembered):
+            return remembered
     for port in random.sample(ROLE_PORTS, 200):
-        if port not in taken and bind_problem(Address(host, port)) is None:
+        if port not in taken and bind_problem(Address(host, port)) is None and _reserve(port):
             return port
     problem = bind_problem(Address(host, 0)) or f"none of 200 ports from {ROLE_PORTS.start} on is free"
     raise CommandFailed(f"cannot listen on {host}: {problem}", BAD_USE)
+
+
+def _reserve(port: int) -> bool:
+    """False if the port is reserved, by this process or another one.
+
+    A reservation is an abstract Unix socket's name (Linux), which exists in the network namespace as the port does and
+    ends with its process. A socket at the port itself would keep the role from binding it.
+    """
+    if sys.platform != "linux":
+        return True
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        reservation.bind(f"\0kshare-port-{port}")
+    except OSError:
+        reservation.close()
+        return False
+    _reservations[port] = reservation
+    return True
