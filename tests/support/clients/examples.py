@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 60
+STACKS_S = 2
+"""The time in which a JVM prints the stacks of its threads."""
 
 
 def command_lines(example: str) -> list[str]:
@@ -25,17 +27,37 @@ def command_lines(example: str) -> list[str]:
 
 def run(line: str, bootstrap: str, *arguments: str, folder: Path = ROOT, timeout_s: float = LIMIT_S) -> str:
     """What a line of a README prints, with further arguments, in a folder."""
-    done = subprocess.run(
-        [*command(line), *arguments],
+    words = [*command(line), *arguments]
+    with subprocess.Popen(
+        words,
         cwd=folder,
         env=environment(bootstrap),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    return done.stdout
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, errors = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            shown = _last_words(process)
+            raise AssertionError(f"{line} did not end in {timeout_s} s; it printed\n{shown}") from None
+    assert process.returncode == 0, f"{line}\n{printed}{errors}"
+    return printed
+
+
+def _last_words(process: subprocess.Popen[str]) -> str:
+    """Ends the program with all that it started; what they printed, with the stacks of a JVM (on SIGQUIT)."""
+    with suppress(subprocess.TimeoutExpired):
+        _send(process, signal.SIGQUIT)
+        process.wait(STACKS_S)
+    _send(process, signal.SIGKILL)
+    return "".join(process.communicate())
+
+
+def _send(process: subprocess.Popen[str], number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 @contextmanager

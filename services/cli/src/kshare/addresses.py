@@ -64,11 +64,14 @@ def free_port(host: str, *, remembered: int | None = None, taken: tuple[int, ...
     It is reserved until this process ends: a second `kshare up`, which starts before the roles of the first listen,
     draws other ports.
     """
-    if remembered is not None and remembered not in taken and bind_problem(Address(host, remembered)) is None:
-        if remembered in _reservations or _reserve(remembered):
-            return remembered
+
+    def is_free(port: int) -> bool:
+        return port not in taken and bind_problem(Address(host, port)) is None
+
+    if remembered is not None and is_free(remembered) and (remembered in _reservations or _reserve(remembered)):
+        return remembered
     for port in random.sample(ROLE_PORTS, 200):
-        if port not in taken and bind_problem(Address(host, port)) is None and _reserve(port):
+        if is_free(port) and _reserve(port):
             return port
     problem = bind_problem(Address(host, 0)) or f"none of 200 ports from {ROLE_PORTS.start} on is free"
     raise CommandFailed(f"cannot listen on {host}: {problem}", BAD_USE)
