@@ -48,9 +48,9 @@ def run(line: str, bootstrap: str, *arguments: str, folder: Path = ROOT, timeout
 
 def _last_words(process: subprocess.Popen[str]) -> str:
     """Ends the program with all that it started; what they printed, with the stacks of a JVM (on SIGQUIT)."""
+    _send(process, signal.SIGQUIT)
     with suppress(subprocess.TimeoutExpired):
-        _send(process, signal.SIGQUIT)
-        process.wait(STACKS_S)
+        return "".join(process.communicate(timeout=STACKS_S))
     _send(process, signal.SIGKILL)
     return "".join(process.communicate())
 
