@@ -11,7 +11,9 @@ may reach the leader that came back. The next one must not be tried then:
 
 So after a batch got a retriable error, later batches of the producer for the same partition and connection get the same
 kind of error without asking a leader. This ends when that batch, or one before it, is sent again. The retry may come
-through another gateway, so it also ends after KEPT_S.
+through another gateway, so it also ends after KEPT_TICKS. The gateway counts ticks instead of comparing times: while
+its process stands still (SIGSTOP, a virtual machine that is moved) it reads no request, and the later batches lie in
+the connection's buffer however long that takes.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_wire.messages import Buffer
 from kshare_wire.record_batches import read_header
 
-KEPT_S = 10.0
-"""How long a batch is awaited; longer than the delivery of requests sent before the client read the rejection."""
+TICK_S = 1.0
+KEPT_TICKS = 11
+"""How long a batch is awaited, at least 10 s; longer than the delivery of requests that were sent before the client
+read the rejection."""
 
 SENT_AGAIN = frozenset(
     {
@@ -50,7 +54,7 @@ class _Awaited(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    until: float
+    until_tick: int
 
 
 class AwaitedBatches:
@@ -59,9 +63,11 @@ class AwaitedBatches:
     def __init__(self) -> None:
         self._awaited: dict[tuple[int, bytes | str, int], _Awaited] = {}
         """By connection, topic as the client names it, and partition; ordered by expiry."""
+        self._tick = 0
+        self._timer: asyncio.TimerHandle | None = None
+        """Of the next tick; None while nothing is awaited."""
 
     def __len__(self) -> int:
-        """Number of entries, including expired ones that are not removed yet."""
         return len(self._awaited)
 
     def refused(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> None:
@@ -69,11 +75,10 @@ class AwaitedBatches:
         batch = _idempotent_batch(records)
         if batch is None or self.must_wait(connection_id, topic, partition, records):
             return
-        now = asyncio.get_running_loop().time()
-        self._forget(now)
         place = (connection_id, topic, partition)
         self._awaited.pop(place, None)
-        self._awaited[place] = _Awaited(*batch, now + KEPT_S)
+        self._awaited[place] = _Awaited(*batch, self._tick + KEPT_TICKS)
+        self._await_tick()
 
     def must_wait(self, connection_id: int, topic: bytes | str, partition: int, records: Buffer) -> bool:
         """Whether an earlier batch is awaited; if this is the awaited batch, its entry is removed."""
@@ -84,7 +89,7 @@ class AwaitedBatches:
         if awaited is None:
             return False
         batch = _idempotent_batch(records)
-        if batch is not None and asyncio.get_running_loop().time() < awaited.until:
+        if batch is not None:
             producer_id, producer_epoch, base_sequence = batch
             later_by = (base_sequence - awaited.base_sequence) % _SEQUENCES
             is_same = (producer_id, producer_epoch) == (awaited.producer_id, awaited.producer_epoch)
@@ -93,9 +98,17 @@ class AwaitedBatches:
         del self._awaited[place]
         return False
 
-    def _forget(self, now: float) -> None:
+    def _await_tick(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._end_tick)
+
+    def _end_tick(self) -> None:
+        """Forgets what has expired; the next tick begins only now, so a pause counts as one tick, however long."""
+        self._tick += 1
+        self._timer = None
         for place, awaited in list(self._awaited.items()):
-            if now < awaited.until:
+            if self._tick < awaited.until_tick:
+                self._await_tick()
                 return
             del self._awaited[place]
 
