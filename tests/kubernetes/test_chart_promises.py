@@ -295,6 +295,15 @@ def test_inside_of_the_cluster_a_pods_own_ports_are_those_of_brokers() -> None:
     assert "- {name: broker-1, port: 9101, targetPort: 9101}" in tls["Service/queues-kshare-gateway"]
 
 
+def test_ports_of_brokers_are_no_other_ports_of_a_gateways_pod() -> None:
+    """test_values_that_are_refused has ports outside that are; those inside are the chart's own choice."""
+    for number, expected in ((90, "9100-9189"), (91, "9500-9590"), (1000, "9500-10499")):
+        configs = rendered(*KAFKA_ENGINE, "engine.kafka.mode=proxy", f"engine.kafka.proxyPorts={number}")
+        assert f"kshare.upstream.proxy.port.range={expected}\n" in configs
+    outside = ("gateway.external.type=loadBalancer", "gateway.external.host=h", "gateway.external.port=9092")
+    assert "port.range=9093-9094\n" in rendered(*PROXY, *outside), "no listener has port 9093 without TLS"
+
+
 def test_names_of_pods_are_in_the_certificates_of_roles() -> None:
     values = (*KAFKA_ENGINE, "tls.roles.enabled=true", "tls.roles.certManager=true", "tls.certManager.issuerRef.name=a")
     found = objects(rendered(*values, namespace="team"))

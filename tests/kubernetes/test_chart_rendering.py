@@ -87,6 +87,22 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
             "needs tls.plaintext=false",
         ),
         (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,tls.enabled=true,"
+            "tls.secretName=a,tls.plaintext=false,gateway.external.type=loadBalancer,gateway.external.host=h,"
+            "gateway.external.port=9092",
+            "ports for brokers would be 9093-9112",
+        ),
+        (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,"
+            "gateway.external.type=loadBalancer,gateway.external.host=h,gateway.external.port=9172",
+            "but their pods use port 9191 otherwise",
+        ),
+        (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,"
+            "gateway.external.type=loadBalancer,gateway.external.host=h,gateway.external.port=65530",
+            "65535 is the last port there is",
+        ),
+        (
             "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,metadata.store=rocksdb",
             "metadata.store=rocksdb needs a volume",
         ),

@@ -106,13 +106,34 @@ ipFamilies: {{ toJson . }}
 {{- if and (eq .Values.engine.type "kafka") (eq .Values.engine.kafka.mode "proxy") }}true{{ end -}}
 {{- end -}}
 
-{{/* Gateways bind the ports that clients are told for brokers, so those are the same inside and outside. */}}
+{{/*
+Gateways bind the ports that clients are told for brokers, so those are the same inside and outside. Inside they are between
+the pod's other ports, of which 9191 is the next one after 9100.
+*/}}
 {{- define "kshare.firstProxyPort" -}}
-{{- eq .Values.gateway.external.type "none" | ternary 9100 (add (int .Values.gateway.external.port) 1) -}}
+{{- $inside := gt (int .Values.engine.kafka.proxyPorts) 90 | ternary 9500 9100 -}}
+{{- eq .Values.gateway.external.type "none" | ternary $inside (add (int .Values.gateway.external.port) 1) -}}
 {{- end -}}
 
 {{- define "kshare.lastProxyPort" -}}
 {{- add (int (include "kshare.firstProxyPort" .)) (int .Values.engine.kafka.proxyPorts) -1 -}}
+{{- end -}}
+
+{{/* Fails where a port for a broker is one that a gateway's pod uses otherwise, or none; of the chart's root. */}}
+{{- define "kshare.checkProxyPorts" -}}
+{{- $first := int (include "kshare.firstProxyPort" .) -}}
+{{- $last := int (include "kshare.lastProxyPort" .) -}}
+{{- $own := list 9191 9464 -}}
+{{- if include "kshare.hasPlaintext" . -}}{{- $own = append $own 9092 -}}{{- end -}}
+{{- if .Values.tls.enabled -}}{{- $own = append $own 9093 -}}{{- end -}}
+{{- range $port := $own -}}
+{{- if and (le $first $port) (le $port $last) -}}
+{{- fail (printf "engine.kafka.mode=proxy: gateways' ports for brokers would be %d-%d (gateway.external.port + 1 on, engine.kafka.proxyPorts many), but their pods use port %d otherwise: set another gateway.external.port, such as 30092" $first $last $port) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt $last 65535 -}}
+{{- fail (printf "engine.kafka.mode=proxy: gateways' ports for brokers would be %d-%d (gateway.external.port + 1 on, engine.kafka.proxyPorts many), but 65535 is the last port there is" $first $last) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Ports of a Service for the brokers of the cluster, empty without mode=proxy; a dict with root and isNodePort. */}}
