@@ -533,6 +533,19 @@ loadBalancerSourceRanges:
 {{- end }}
 {{- end -}}
 
+{{/* Why the NetworkPolicy of gateways may refuse clients outside that it names; else empty. */}}
+{{- define "kshare.addressesLost" -}}
+{{- $external := .Values.gateway.external -}}
+{{- $named := list -}}
+{{- if and $external.sourceRanges (or (include "kshare.hasOutside" .) .Values.networkPolicy.clients) -}}
+{{- $named = append $named "gateway.external.sourceRanges" -}}
+{{- end -}}
+{{- if contains "ipBlock" (toJson .Values.networkPolicy.clients) -}}{{- $named = append $named "networkPolicy.clients" -}}{{- end -}}
+{{- if and .Values.networkPolicy.enabled (ne $external.type "none") (ne $external.trafficPolicy "Local") $named -}}
+set gateway.external.trafficPolicy=Local. Without it nodes replace the addresses of clients outside by their own, and the gateways' NetworkPolicy refuses clients that {{ join " and " $named }} would let in.
+{{- end -}}
+{{- end -}}
+
 {{/* Ports of a gateway that clients inside of the cluster connect to; a list of Service ports. */}}
 {{- define "kshare.clientPorts" -}}
 {{- if or (not .Values.tls.enabled) .Values.tls.plaintext -}}
