@@ -149,6 +149,12 @@ def test_the_charts_own_test_may_connect_to_gateways() -> None:
     assert all(label in peers for label in labels)
 
 
+@pytest.mark.parametrize("value", ["0", "2", "25%", "100%"])
+def test_evictions_are_limited_to_a_number_or_a_percentage(value: str) -> None:
+    text = rendered(f"podDisruptionBudget.maxUnavailable={value}", template="poddisruptionbudget")
+    assert text.count(f"maxUnavailable: {value}\n") == 4
+
+
 # Autoscalers
 
 

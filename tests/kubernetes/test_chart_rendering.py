@@ -121,6 +121,33 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         (r"config.authorizer\.class\.name=StandardAuthorizer", "authorizer.class.name needs tls.roles.enabled"),
         ("tls.roles.enabled=true,tls.roles.certManager=true", "tls.certManager.issuerRef.name is needed"),
         ("tls.clientAuth=maybe", "value must be one of"),
+        ("tls.clientAuth=required", "tls.clientAuth has no effect without tls.enabled"),
+        ("tls.certManager.enabled=true", "tls.certManager.enabled has no effect without tls.enabled"),
+        ("tls.secretName=a", "tls.secretName has no effect without tls.enabled"),
+        ("tls.plaintext=false", "tls.plaintext=false has no effect without tls.enabled"),
+        ("tls.roles.secretName=a", "tls.roles.secretName has no effect without tls.roles.enabled"),
+        ("tls.roles.certManager=true", "tls.roles.certManager has no effect without tls.roles.enabled"),
+        ("tls.roles.job=true", "tls.roles.job has no effect without tls.roles.enabled"),
+        ("engine.kafka.mode=proxy", "engine.kafka.mode=proxy has no effect without engine.type=kafka"),
+        (
+            "autoscaling.gateway.enabled=true,autoscaling.gateway.minReplicas=11",
+            "autoscaling.gateway has minReplicas 11 above maxReplicas 10",
+        ),
+        *(
+            (
+                f"autoscaling.shareCoordinator.by={by},autoscaling.shareCoordinator.maxReplicas=1",
+                "autoscaling.shareCoordinator has minReplicas 2 above maxReplicas 1",
+            )
+            for by in ("hpa", "keda")
+        ),
+        (
+            "autoscaling.workers[0].name=a,autoscaling.workers[0].target.name=w,autoscaling.workers[0].group=g,"
+            "autoscaling.workers[0].recordsPerWorker=1,autoscaling.workers[0].minReplicas=3,"
+            "autoscaling.workers[0].maxReplicas=2",
+            "autoscaling.workers: a has minReplicas 3 above maxReplicas 2",
+        ),
+        ("podDisruptionBudget.maxUnavailable=one", "does not match pattern"),
+        ("podDisruptionBudget.maxUnavailable=-1", "minimum"),
         ("tls.certManager.renewBefore=soon", "does not match pattern"),
         ("tls.secretname=a", "additional properties 'secretname' not allowed"),
         ("pipeline.retentionDays=0", "minimum"),

@@ -69,6 +69,36 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if or (has "IPv6" $network.ipFamilies) (has $network.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack")) }}true{{ end -}}
 {{- end -}}
 
+{{/* Fails for values that would have no effect, and for contradictions that the schema cannot see; of the chart's root. */}}
+{{- define "kshare.checkValues" -}}
+{{- $tls := .Values.tls -}}
+{{- if not $tls.enabled -}}
+{{- $given := dict "secretName" $tls.secretName "certManager.enabled" $tls.certManager.enabled "clientAuth" (ne ($tls.clientAuth | default "none") "none") "plaintext=false" (eq (toString $tls.plaintext) "false") -}}
+{{- range $name, $isGiven := $given -}}
+{{- if $isGiven }}{{ fail (printf "tls.%s has no effect without tls.enabled: gateways' listeners have no TLS" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $tls.roles.enabled -}}
+{{- range $name := list "secretName" "certManager" "job" -}}
+{{- if index $tls.roles $name }}{{ fail (printf "tls.roles.%s has no effect without tls.roles.enabled: roles call each other without TLS" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.engine.kafka.mode "proxy") (ne .Values.engine.type "kafka") -}}
+{{- fail "engine.kafka.mode=proxy has no effect without engine.type=kafka: the embedded engine serves all clients itself" -}}
+{{- end -}}
+{{- $scaling := .Values.autoscaling -}}
+{{- if $scaling.gateway.enabled }}{{ include "kshare.checkReplicas" (dict "of" "autoscaling.gateway" "values" $scaling.gateway) }}{{ end -}}
+{{- if ne $scaling.shareCoordinator.by "none" }}{{ include "kshare.checkReplicas" (dict "of" "autoscaling.shareCoordinator" "values" $scaling.shareCoordinator) }}{{ end -}}
+{{- range $scaling.workers }}{{ include "kshare.checkReplicas" (dict "of" (printf "autoscaling.workers: %s" .name) "values" .) }}{{ end -}}
+{{- end -}}
+
+{{- define "kshare.checkReplicas" -}}
+{{- $least := int (.values.minReplicas | default 0) -}}
+{{- if gt $least (int .values.maxReplicas) -}}
+{{- fail (printf "%s has minReplicas %d above maxReplicas %d" .of $least (int .values.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The address families of a Service. */}}
 {{- define "kshare.ipFamilies" -}}
 {{- with .Values.network.ipFamilyPolicy -}}
