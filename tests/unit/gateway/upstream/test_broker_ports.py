@@ -87,8 +87,9 @@ def test_of_live_brokers_with_the_same_port_the_lowest_id_has_it() -> None:
 
 def test_a_port_that_is_another_brokers_now_is_closed_and_opened_again() -> None:
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
-        assert harness.node._front is not None
-        ports = harness.node._front.ports
+        relay = harness.client().connection.relay
+        assert relay is not None
+        ports = relay.front.ports
         assert ports is not None and ports.ports() == {("PLAINTEXT", NODE_ID): port}
         await ports.cover([NODE_ID - 1, NODE_ID])
         assert ports.ports() == {("PLAINTEXT", NODE_ID - 1): port}, "the range has one port only"
