@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kshare_servicekit.process_settings import ProcessSettings, read_settings
 from support.clusters.kshare_cluster import KshareCluster
 from support.clusters.kubernetes import CHART, helm_environment, run
 
@@ -62,6 +63,61 @@ def test_each_documented_installation_is_rendered() -> None:
     assert len(found) >= 5
     for arguments in found:
         assert "kind: Deployment" in template(*arguments)
+
+
+def documented_values(key: str) -> str:
+    """The indented block of the chart's README that begins with a key."""
+    (found,) = re.findall(rf"^    {key}:\n(?:     .*\n)+", (CHART / "README.md").read_text(), re.MULTILINE)
+    return str(found)
+
+
+def test_the_documented_memory_budget_is_the_leaders_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The alert KshareOverMemoryBudget leads here; a config would be every role's."""
+    (tmp_path / "values.yaml").write_text(documented_values("leader"))
+    text = template("--values", str(tmp_path / "values.yaml"), "--set", "image.registry=kshare")
+    workloads = [each for each in yaml.safe_load_all(text) if each and each["kind"] in ("StatefulSet", "Deployment")]
+    budgets = {}
+    for workload in workloads:
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        values = {each["name"]: each.get("value") for each in container["env"]}
+        if "KSHARE_MEMORY_BUDGET" in values:
+            budgets[container["name"]] = (values["KSHARE_MEMORY_BUDGET"], container["resources"]["limits"]["memory"])
+    assert budgets == {"leader": (str(3 * 1024**3), "4Gi")}
+    monkeypatch.setenv("KSHARE_MEMORY_BUDGET", budgets["leader"][0])
+    settings = read_settings(ProcessSettings, ["--node-id", "1", "--data-dir", "/d"], program="python -m kshare_leader")
+    assert settings.memory_budget == 3 * 1024**3
+    runbook = (ROOT / "docs/runbook.md").read_text()
+    assert '`leader.extraEnv: [{name: KSHARE_MEMORY_BUDGET, value: "3221225472"}]`' in runbook
+
+
+def test_the_documented_metric_of_an_adapter_is_what_keda_asks_for() -> None:
+    """prometheus-adapter puts the labels of the autoscaler's selector and the namespace into <<.LabelMatchers>>."""
+    (rule,) = yaml.safe_load(documented_values("externalRules"))["externalRules"]
+    query = rule["metricsQuery"].replace("<<.Series>>", rule["seriesQuery"].partition("{")[0])
+    query = query.replace("<<.LabelMatchers>>", 'namespace="default",release="queues"')
+    scaler = rendered("autoscaling.shareCoordinator.by=keda")["ScaledObject/queues-kshare-share-coordinator"]
+    (trigger,) = scaler["spec"]["triggers"]
+    assert query == trigger["metadata"]["query"].replace("_seconds_count{", "_seconds_bucket{")
+
+
+@pytest.mark.parametrize(
+    ("values", "warned_of"),
+    [
+        ((), ""),
+        (("gateway.external.sourceRanges={203.0.113.0/24}",), "gateway.external.sourceRanges"),
+        (("gateway.external.sourceRanges={203.0.113.0/24}", "gateway.external.trafficPolicy=Local"), ""),
+        (("networkPolicy.clients[0].podSelector.matchLabels.a=b",), ""),
+        (("networkPolicy.clients[0].ipBlock.cidr=203.0.113.0/24",), "networkPolicy.clients"),
+    ],
+)
+def test_the_notes_warn_where_a_network_policy_would_see_the_addresses_of_nodes(
+    tmp_path: Path, values: tuple[str, ...], warned_of: str
+) -> None:
+    outside = ("gateway.external.type=loadBalancer", "gateway.external.host=h")
+    text = notes(tmp_path / "with", "networkPolicy.enabled=true", *outside, *values)
+    assert ("Warning: set gateway.external.trafficPolicy=Local" in text) == bool(warned_of)
+    assert f"refuses clients that {warned_of} would let in" in text or not warned_of
+    assert "Warning" not in notes(tmp_path / "without", *outside, *values)
 
 
 TLS = ("tls.enabled=true", "tls.secretName=a")

@@ -149,6 +149,12 @@ def test_the_charts_own_test_may_connect_to_gateways() -> None:
     assert all(label in peers for label in labels)
 
 
+@pytest.mark.parametrize("value", ["0", "2", "25%", "100%"])
+def test_evictions_are_limited_to_a_number_or_a_percentage(value: str) -> None:
+    text = rendered(f"podDisruptionBudget.maxUnavailable={value}", template="poddisruptionbudget")
+    assert text.count(f"maxUnavailable: {value}\n") == 4
+
+
 # Autoscalers
 
 
@@ -293,6 +299,15 @@ def test_inside_of_the_cluster_a_pods_own_ports_are_those_of_brokers() -> None:
     assert "broker-" not in found["Service/queues-kshare-gateway"]
     tls = objects(rendered(*PROXY, "tls.enabled=true", "tls.secretName=a", "tls.plaintext=false"))
     assert "- {name: broker-1, port: 9101, targetPort: 9101}" in tls["Service/queues-kshare-gateway"]
+
+
+def test_ports_of_brokers_are_no_other_ports_of_a_gateways_pod() -> None:
+    """test_values_that_are_refused has ports outside that are; those inside are the chart's own choice."""
+    for number, expected in ((90, "9100-9189"), (91, "9500-9590"), (1000, "9500-10499")):
+        configs = rendered(*KAFKA_ENGINE, "engine.kafka.mode=proxy", f"engine.kafka.proxyPorts={number}")
+        assert f"kshare.upstream.proxy.port.range={expected}\n" in configs
+    outside = ("gateway.external.type=loadBalancer", "gateway.external.host=h", "gateway.external.port=9092")
+    assert "port.range=9093-9094\n" in rendered(*PROXY, *outside), "no listener has port 9093 without TLS"
 
 
 def test_names_of_pods_are_in_the_certificates_of_roles() -> None:

@@ -87,6 +87,22 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
             "needs tls.plaintext=false",
         ),
         (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,tls.enabled=true,"
+            "tls.secretName=a,tls.plaintext=false,gateway.external.type=loadBalancer,gateway.external.host=h,"
+            "gateway.external.port=9092",
+            "ports for brokers would be 9093-9112",
+        ),
+        (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,"
+            "gateway.external.type=loadBalancer,gateway.external.host=h,gateway.external.port=9172",
+            "but their pods use port 9191 otherwise",
+        ),
+        (
+            "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,"
+            "gateway.external.type=loadBalancer,gateway.external.host=h,gateway.external.port=65530",
+            "65535 is the last port there is",
+        ),
+        (
             "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,metadata.store=rocksdb",
             "metadata.store=rocksdb needs a volume",
         ),
@@ -105,6 +121,33 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
         (r"config.authorizer\.class\.name=StandardAuthorizer", "authorizer.class.name needs tls.roles.enabled"),
         ("tls.roles.enabled=true,tls.roles.certManager=true", "tls.certManager.issuerRef.name is needed"),
         ("tls.clientAuth=maybe", "value must be one of"),
+        ("tls.clientAuth=required", "tls.clientAuth has no effect without tls.enabled"),
+        ("tls.certManager.enabled=true", "tls.certManager.enabled has no effect without tls.enabled"),
+        ("tls.secretName=a", "tls.secretName has no effect without tls.enabled"),
+        ("tls.plaintext=false", "tls.plaintext=false has no effect without tls.enabled"),
+        ("tls.roles.secretName=a", "tls.roles.secretName has no effect without tls.roles.enabled"),
+        ("tls.roles.certManager=true", "tls.roles.certManager has no effect without tls.roles.enabled"),
+        ("tls.roles.job=true", "tls.roles.job has no effect without tls.roles.enabled"),
+        ("engine.kafka.mode=proxy", "engine.kafka.mode=proxy has no effect without engine.type=kafka"),
+        (
+            "autoscaling.gateway.enabled=true,autoscaling.gateway.minReplicas=11",
+            "autoscaling.gateway has minReplicas 11 above maxReplicas 10",
+        ),
+        *(
+            (
+                f"autoscaling.shareCoordinator.by={by},autoscaling.shareCoordinator.maxReplicas=1",
+                "autoscaling.shareCoordinator has minReplicas 2 above maxReplicas 1",
+            )
+            for by in ("hpa", "keda")
+        ),
+        (
+            "autoscaling.workers[0].name=a,autoscaling.workers[0].target.name=w,autoscaling.workers[0].group=g,"
+            "autoscaling.workers[0].recordsPerWorker=1,autoscaling.workers[0].minReplicas=3,"
+            "autoscaling.workers[0].maxReplicas=2",
+            "autoscaling.workers: a has minReplicas 3 above maxReplicas 2",
+        ),
+        ("podDisruptionBudget.maxUnavailable=one", "does not match pattern"),
+        ("podDisruptionBudget.maxUnavailable=-1", "minimum"),
         ("tls.certManager.renewBefore=soon", "does not match pattern"),
         ("tls.secretname=a", "additional properties 'secretname' not allowed"),
         ("pipeline.retentionDays=0", "minimum"),

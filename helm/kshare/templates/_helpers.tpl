@@ -69,6 +69,36 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if or (has "IPv6" $network.ipFamilies) (has $network.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack")) }}true{{ end -}}
 {{- end -}}
 
+{{/* Fails for values that would have no effect, and for contradictions that the schema cannot see; of the chart's root. */}}
+{{- define "kshare.checkValues" -}}
+{{- $tls := .Values.tls -}}
+{{- if not $tls.enabled -}}
+{{- $given := dict "secretName" $tls.secretName "certManager.enabled" $tls.certManager.enabled "clientAuth" (ne ($tls.clientAuth | default "none") "none") "plaintext=false" (eq (toString $tls.plaintext) "false") -}}
+{{- range $name, $isGiven := $given -}}
+{{- if $isGiven }}{{ fail (printf "tls.%s has no effect without tls.enabled: gateways' listeners have no TLS" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $tls.roles.enabled -}}
+{{- range $name := list "secretName" "certManager" "job" -}}
+{{- if index $tls.roles $name }}{{ fail (printf "tls.roles.%s has no effect without tls.roles.enabled: roles call each other without TLS" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.engine.kafka.mode "proxy") (ne .Values.engine.type "kafka") -}}
+{{- fail "engine.kafka.mode=proxy has no effect without engine.type=kafka: the embedded engine serves all clients itself" -}}
+{{- end -}}
+{{- $scaling := .Values.autoscaling -}}
+{{- if $scaling.gateway.enabled }}{{ include "kshare.checkReplicas" (dict "of" "autoscaling.gateway" "values" $scaling.gateway) }}{{ end -}}
+{{- if ne $scaling.shareCoordinator.by "none" }}{{ include "kshare.checkReplicas" (dict "of" "autoscaling.shareCoordinator" "values" $scaling.shareCoordinator) }}{{ end -}}
+{{- range $scaling.workers }}{{ include "kshare.checkReplicas" (dict "of" (printf "autoscaling.workers: %s" .name) "values" .) }}{{ end -}}
+{{- end -}}
+
+{{- define "kshare.checkReplicas" -}}
+{{- $least := int (.values.minReplicas | default 0) -}}
+{{- if gt $least (int .values.maxReplicas) -}}
+{{- fail (printf "%s has minReplicas %d above maxReplicas %d" .of $least (int .values.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The address families of a Service. */}}
 {{- define "kshare.ipFamilies" -}}
 {{- with .Values.network.ipFamilyPolicy -}}
@@ -106,13 +136,34 @@ ipFamilies: {{ toJson . }}
 {{- if and (eq .Values.engine.type "kafka") (eq .Values.engine.kafka.mode "proxy") }}true{{ end -}}
 {{- end -}}
 
-{{/* Gateways bind the ports that clients are told for brokers, so those are the same inside and outside. */}}
+{{/*
+Gateways bind the ports that clients are told for brokers, so those are the same inside and outside. Inside they are between
+the pod's other ports, of which 9191 is the next one after 9100.
+*/}}
 {{- define "kshare.firstProxyPort" -}}
-{{- eq .Values.gateway.external.type "none" | ternary 9100 (add (int .Values.gateway.external.port) 1) -}}
+{{- $inside := gt (int .Values.engine.kafka.proxyPorts) 90 | ternary 9500 9100 -}}
+{{- eq .Values.gateway.external.type "none" | ternary $inside (add (int .Values.gateway.external.port) 1) -}}
 {{- end -}}
 
 {{- define "kshare.lastProxyPort" -}}
 {{- add (int (include "kshare.firstProxyPort" .)) (int .Values.engine.kafka.proxyPorts) -1 -}}
+{{- end -}}
+
+{{/* Fails where a port for a broker is one that a gateway's pod uses otherwise, or none; of the chart's root. */}}
+{{- define "kshare.checkProxyPorts" -}}
+{{- $first := int (include "kshare.firstProxyPort" .) -}}
+{{- $last := int (include "kshare.lastProxyPort" .) -}}
+{{- $own := list 9191 9464 -}}
+{{- if include "kshare.hasPlaintext" . -}}{{- $own = append $own 9092 -}}{{- end -}}
+{{- if .Values.tls.enabled -}}{{- $own = append $own 9093 -}}{{- end -}}
+{{- range $port := $own -}}
+{{- if and (le $first $port) (le $port $last) -}}
+{{- fail (printf "engine.kafka.mode=proxy: gateways' ports for brokers would be %d-%d (gateway.external.port + 1 on, engine.kafka.proxyPorts many), but their pods use port %d otherwise: set another gateway.external.port, such as 30092" $first $last $port) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt $last 65535 -}}
+{{- fail (printf "engine.kafka.mode=proxy: gateways' ports for brokers would be %d-%d (gateway.external.port + 1 on, engine.kafka.proxyPorts many), but 65535 is the last port there is" $first $last) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Ports of a Service for the brokers of the cluster, empty without mode=proxy; a dict with root and isNodePort. */}}
@@ -510,6 +561,19 @@ loadBalancerSourceRanges:
 {{- else if $external.sourceRanges }}
 {{- fail "gateway.external.sourceRanges needs a load balancer (type=loadBalancer, or perGatewayService=LoadBalancer): for node ports use networkPolicy.clients" }}
 {{- end }}
+{{- end -}}
+
+{{/* Why the NetworkPolicy of gateways may refuse clients outside that it names; else empty. */}}
+{{- define "kshare.addressesLost" -}}
+{{- $external := .Values.gateway.external -}}
+{{- $named := list -}}
+{{- if and $external.sourceRanges (or (include "kshare.hasOutside" .) .Values.networkPolicy.clients) -}}
+{{- $named = append $named "gateway.external.sourceRanges" -}}
+{{- end -}}
+{{- if contains "ipBlock" (toJson .Values.networkPolicy.clients) -}}{{- $named = append $named "networkPolicy.clients" -}}{{- end -}}
+{{- if and .Values.networkPolicy.enabled (ne $external.type "none") (ne $external.trafficPolicy "Local") $named -}}
+set gateway.external.trafficPolicy=Local. Without it nodes replace the addresses of clients outside by their own, and the gateways' NetworkPolicy refuses clients that {{ join " and " $named }} would let in.
+{{- end -}}
 {{- end -}}
 
 {{/* Ports of a gateway that clients inside of the cluster connect to; a list of Service ports. */}}

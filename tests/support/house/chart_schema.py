@@ -49,7 +49,7 @@ USUAL: Mapping[str, str] = {
     "metadata.etcd.clientCertificate": "Whether coordinators show the certificate of tlsSecret to etcd.",
     "spread.topologyKeys": "Labels of nodes, such as kubernetes.io/hostname.",
     "podDisruptionBudget": "How many pods of each role may be evicted at a time.",
-    "podDisruptionBudget.maxUnavailable": "Pods of a role that may be away because of an eviction.",
+    "podDisruptionBudget.maxUnavailable": "Pods of a role that may be away by eviction: a number or a percentage.",
     "serviceAccount": "The ServiceAccount of all pods.",
     "serviceAccount.create": "Whether the chart makes it.",
     "serviceAccount.name": "Its name. Empty: that of the release, or `default` where it is not made.",

@@ -154,6 +154,17 @@ def kill_after_writes(path: Path, seed: int) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def damage_a_state_partition(node: Path) -> int:
+    """Cuts one byte off a table of a stopped share coordinator; the number of the state partition it belongs to."""
+    store = node / "share-coordinator"
+    files = examine(store)
+    assert files is not None
+    family = next(family for family in files.manifest.families.values() if family.tables and "state" in family.name)
+    table = store / f"{max(family.tables):06}.sst"
+    table.write_bytes(table.read_bytes()[:-1])
+    return int(family.name.removeprefix("state-"))
+
+
 if __name__ == "__main__":
     make_small_files()
     opened = RocksStore(Path(sys.argv[1]), isolate_damage=True)

@@ -170,3 +170,28 @@ def test_a_data_directory_on_which_no_coordinator_runs_is_one_problem_with_advic
     (finding,) = check_with_coordinator(SetUp("localhost:9092", data_dir=tmp_path))
     assert finding.severity is Severity.PROBLEM and f"no coordinator runs on {tmp_path}" in finding.text
     assert "give the --data-dir of a kshare up that runs" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--bootstrap", "nonsense"], "--bootstrap must be HOST:PORT"),
+        (["--bootstrap", "127.0.0.1:1", "--coordinator", "foo"], "--coordinator must be HOST:PORT"),
+        (["--bootstrap", "127.0.0.1:1", "--command-config", "client.properties"], "cannot load the certificates"),
+    ],
+)
+def test_a_wrong_option_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    options: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("client.properties").write_text("security.protocol=ssl\nssl.ca.location=missing.pem\n")
+    monkeypatch.setattr(sys, "argv", ["kshare", "doctor", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert ended.value.code == 2 and printed.out == ""
+    assert printed.err.startswith("kshare: ") and line in printed.err and printed.err.count("\n") == 1

@@ -17,12 +17,11 @@ from kshare.main import app
 from kshare_core.identifiers import state_partition_of
 from kshare_core.leader_epochs import EpochEntry, encode_leader_epochs
 from kshare_runtime.rocks_store import RocksStore
-from kshare_runtime.store_files import examine
 from kshare_share_coordinator.checksummed_store import ChecksummedStore
 from kshare_share_coordinator.machine.operations import ReadState, TruncateState
 from kshare_share_coordinator.machine.share_coordinator import ShareCoordinatorMachine
 from kshare_share_coordinator.state_store import StateStore
-from support.runtime.damaged_files import content_of_files, scratch_directory
+from support.runtime.damaged_files import content_of_files, damage_a_state_partition, scratch_directory
 from support.share_coordinator.many_states import build_store, many_keys
 
 SHARE_PARTITIONS = 250
@@ -50,17 +49,6 @@ def kshare_state(*arguments: str | Path) -> tuple[int, str]:
         return result.exception.exit_code, f"{result.output}{result.exception}\n"
     assert result.exception is None, result.output
     return result.exit_code, result.output
-
-
-def damage_a_state_partition(node: Path) -> int:
-    """Cuts one byte off a table; the number of the state partition that it belongs to."""
-    store = node / "share-coordinator"
-    files = examine(store)
-    assert files is not None
-    family = next(family for family in files.manifest.families.values() if family.tables and "state" in family.name)
-    table = store / f"{max(family.tables):06}.sst"
-    table.write_bytes(table.read_bytes()[:-1])
-    return int(family.name.removeprefix("state-"))
 
 
 def test_a_whole_store(node: Path) -> None:

@@ -7,6 +7,7 @@ import socket
 import sys
 from typing import NamedTuple
 
+from kshare.arguments import is_unicode, whole_number
 from kshare.failure import BAD_USE, CommandFailed
 
 ROLE_PORTS = range(20_000, 32_000)
@@ -31,10 +32,11 @@ class Address(NamedTuple):
 
 def parse_address(text: str, *, what: str) -> Address:
     """Parses `HOST:PORT` (an IPv6 host in brackets); CommandFailed names the option `what`."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    host, colon, digits = text.rpartition(":")
+    port = whole_number(digits, 65_535)
+    if not colon or not host or port is None or not is_unicode(host):
         raise CommandFailed(f"{what} must be HOST:PORT with a port from 0 to 65535, found {text!r}", BAD_USE)
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return Address(host.removeprefix("[").removesuffix("]"), port)
 
 
 def parse_addresses(text: str, *, what: str) -> list[Address]:

@@ -97,7 +97,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.
 
 WATCH_INTERVAL_S = 2.0
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Repeat the view until Ctrl-C.")]
-Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch: the time between two views.")]
+LONGEST_INTERVAL_S = 86_400.0
+Interval = Annotated[
+    float,
+    typer.Option(min=0.1, max=LONGEST_INTERVAL_S, metavar="SECONDS", help="With --watch: the time between two views."),
+]
 
 
 def wants_json(output: OutputFormat, as_json: bool) -> bool:

@@ -13,6 +13,7 @@ from typing import Annotated, Protocol, cast
 
 import typer
 
+from kshare.arguments import argument_that_is_not_utf8
 from kshare.command_options import (
     ATTACHED,
     LOCAL,
@@ -305,13 +306,25 @@ def main() -> None:
         typer.echo("kshare: the output is incomplete: no space left where stdout goes", err=True)
         sys.exit(FAILED)
     except Exception as error:
-        wrong = _wrong_syntax(error)
+        wrong = _wrong_arguments(error)
         if wrong is None:
             raise
-        if message := wrong.format_message():  # empty after the help of a group without a command
-            usage = "" if wrong.ctx is None else f"\n{' '.join(wrong.ctx.get_usage().split())}"
-            typer.echo(f"kshare: {message}{usage}", err=True)
-        sys.exit(wrong.exit_code)
+        text, exit_code = wrong
+        if text:  # empty after the help of a group without a command
+            typer.echo(f"kshare: {text}", err=True)
+        sys.exit(exit_code)
+
+
+def _wrong_arguments(error: Exception) -> tuple[str, int] | None:
+    """The text and the exit code for arguments that no command can use; None if the error has another cause."""
+    if isinstance(error, UnicodeEncodeError):
+        argument = argument_that_is_not_utf8(error)
+        return None if argument is None else (f"{argument} is not UTF-8", BAD_USE)
+    if (wrong := _wrong_syntax(error)) is None:
+        return None
+    message = wrong.format_message()
+    usage = "" if wrong.ctx is None or not message else f"\n{' '.join(wrong.ctx.get_usage().split())}"
+    return f"{message}{usage}", wrong.exit_code
 
 
 def _let_go_of_stdout() -> None:

@@ -1,4 +1,4 @@
-"""The ports of mode proxy: brokers that get none, and brokers that are fenced."""
+"""The ports of mode proxy: which one a broker has, brokers that get none, and brokers that are fenced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from kshare_core.configs import process_configs
+from kshare_core.configs import InvalidConfig, process_configs
 from kshare_gateway.connections.listeners import PLAINTEXT, GatewayListener
 from kshare_gateway.upstream.ports import BrokerPorts, ClosePort
 from kshare_upstream.cluster import Cluster
@@ -18,6 +18,7 @@ from kshare_upstream.connection import BrokerAddress, ClientSettings
 from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.responses.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from support.environment.free_ports import free_port
 from support.gateway.harness import GatewayClient, GatewayHarness
 from support.upstream.scripted_broker import NODE_ID, ScriptedBroker
 
@@ -25,6 +26,111 @@ RANGE = "kshare.upstream.proxy.port.range"
 FENCED, UNKNOWN = 77, 78
 REQUESTS = 50
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
+
+
+def listening(port: int, name: str = "PLAINTEXT") -> GatewayListener:
+    return GatewayListener(
+        name=name,
+        security_protocol=PLAINTEXT,
+        host="127.0.0.1",
+        port=port,
+        advertised_host="gateway.example",
+        advertised_port=0,
+    )
+
+
+def gateway_ports(texts: Mapping[str, str], *listeners: GatewayListener) -> BrokerPorts:
+    """The ports of a gateway on a machine where all ports are free."""
+
+    async def close() -> None:
+        pass
+
+    async def open_port(listener: GatewayListener, port: int, broker_id: int) -> tuple[int, ClosePort]:
+        return port, close
+
+    return BrokerPorts(process_configs(texts)[0], listeners, open_port)
+
+
+def test_gateways_behind_one_address_have_the_same_port_for_a_broker() -> None:
+    """Whichever brokers were there when each of them started: a client told by one may reach the other."""
+
+    async def scenario() -> None:
+        first, second = (gateway_ports({RANGE: "30093-30095"}, listening(9092)) for _ in range(2))
+        await first.cover([1001, 1002, 1003])
+        await second.cover([1002, 1003])
+        await second.cover([1001, 1002, 1003])
+        expected = {("PLAINTEXT", 1001): 30095, ("PLAINTEXT", 1002): 30093, ("PLAINTEXT", 1003): 30094}
+        assert first.ports() == second.ports() == expected
+        assert not first.problems() and not second.problems()
+
+    asyncio.run(scenario())
+
+
+def test_of_live_brokers_with_the_same_port_the_lowest_id_has_it() -> None:
+    async def scenario() -> None:
+        first, second = (gateway_ports({RANGE: "30093-30095"}, listening(9092)) for _ in range(2))
+        await first.cover([1, 4])
+        await second.cover([4])
+        assert second.ports() == {("PLAINTEXT", 4): 30094} and not second.problems(), "the only one with this port"
+        await second.cover([1, 4])
+        assert first.ports() == second.ports() == {("PLAINTEXT", 1): 30094}
+        assert second.endpoint("PLAINTEXT", 4) is None, "clients of the second would be led to broker 1 by the first"
+        (problem,) = second.problems()
+        assert "brokers 4 of the existing cluster have no port at listener PLAINTEXT" in problem
+        assert "brokers 1 and 4 have the same port 30094" in problem
+        assert f"the 3 ports of {RANGE}; set it to a range of 4 ports" in problem
+        await second.cover([4])
+        assert second.ports() == {("PLAINTEXT", 4): 30094} and not second.problems(), "broker 1 was replaced by 4"
+
+    asyncio.run(scenario())
+
+
+def test_a_port_that_is_another_brokers_now_is_closed_and_opened_again() -> None:
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        relay = harness.client().connection.relay
+        assert relay is not None
+        ports = relay.front.ports
+        assert ports is not None and ports.ports() == {("PLAINTEXT", NODE_ID): port}
+        await ports.cover([NODE_ID - 1, NODE_ID])
+        assert ports.ports() == {("PLAINTEXT", NODE_ID - 1): port}, "the range has one port only"
+        await ports.cover([NODE_ID])
+        assert ports.ports() == {("PLAINTEXT", NODE_ID): port} and not ports.problems()
+
+    port = free_port()
+    run(scenario, {RANGE: f"{port}-{port}"})
+
+
+def test_listeners_share_a_range_in_equal_parts() -> None:
+    async def scenario() -> None:
+        listeners = (listening(9092), listening(9094, "EXTERNAL"))
+        ports = gateway_ports({RANGE: "9100-9104"}, *listeners)
+        await ports.cover([1, 2])
+        assert ports.ports() == {
+            ("PLAINTEXT", 1): 9101,
+            ("PLAINTEXT", 2): 9100,
+            ("EXTERNAL", 1): 9103,
+            ("EXTERNAL", 2): 9102,
+        }
+        await ports.cover([1, 2, 3])
+        assert f"the 2 ports for each listener of {RANGE}; set it to a range of 6 ports" in ports.problems()[0]
+        with pytest.raises(InvalidConfig, match="has 1 ports for 2 listeners"):
+            gateway_ports({RANGE: "9100-9100"}, *listeners)
+
+    asyncio.run(scenario())
+
+
+def test_the_ports_of_listeners_are_no_brokers() -> None:
+    """They are bound, but do not listen yet: opened a second time, the gateway could not listen at them."""
+
+    async def scenario() -> None:
+        listeners = (listening(9092), listening(9093, "EXTERNAL"))
+        ports = gateway_ports({}, *listeners)
+        await ports.cover([1])
+        assert ports.ports() == {("PLAINTEXT", 1): 9094, ("EXTERNAL", 1): 9095}
+        with pytest.raises(InvalidConfig, match="9093-9112 has port 9093, where listener EXTERNAL itself listens"):
+            gateway_ports({RANGE: "9093-9112"}, *listeners)
+
+    asyncio.run(scenario())
 
 
 def run(scenario: Scenario, texts: Mapping[str, str] | None = None) -> None:
@@ -69,7 +175,7 @@ def test_a_broker_without_a_port_is_looked_for_and_reported_once(caplog: pytest.
             assert not any(answer.brokers for answer in answers)
             assert len(broker.received(ApiKey.API_VERSIONS)) - asked < REQUESTS / 5, "once in two seconds"
             (problem,) = [each for each in harness.node.cluster_problems() if "no port" in each]
-            assert f"brokers {NODE_ID} of the existing cluster" in problem and f"{port}-{port} of {RANGE}" in problem
+            assert f"brokers {NODE_ID} of the existing cluster" in problem and f"port {port} of {RANGE}" in problem
             assert not harness.node.problems(), "it can serve what it has"
             assert [record.getMessage() for record in caplog.records].count(problem) == 1
             taken.close()
@@ -122,15 +228,7 @@ def test_a_port_that_this_process_cannot_open(is_start: bool) -> None:
         return 20_000 + broker_id, close
 
     async def scenario() -> None:
-        listener = GatewayListener(
-            name="PLAINTEXT",
-            security_protocol=PLAINTEXT,
-            host="127.0.0.1",
-            port=0,
-            advertised_host="gateway.example",
-            advertised_port=0,
-        )
-        ports = BrokerPorts(process_configs({})[0], [listener], open_port)
+        ports = BrokerPorts(process_configs({})[0], [listening(0)], open_port)
         if is_start:
             with pytest.raises(OSError, match="Too many open files"):
                 await ports.cover([1, 2])
@@ -158,15 +256,7 @@ def test_a_port_that_cannot_be_opened_after_a_start_without_ports_is_tried_again
         return 20_000 + broker_id, close
 
     async def scenario() -> None:
-        listener = GatewayListener(
-            name="PLAINTEXT",
-            security_protocol=PLAINTEXT,
-            host="127.0.0.1",
-            port=0,
-            advertised_host="gateway.example",
-            advertised_port=0,
-        )
-        ports = BrokerPorts(process_configs({})[0], [listener], open_port)
+        ports = BrokerPorts(process_configs({})[0], [listening(0)], open_port)
         await ports.cover([])
         await ports.cover([1])
         assert "Too many open files" in ports.problems()[0]

@@ -32,7 +32,8 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         "kshare.upstream.proxy.port.range",
         "",
         text="With kshare.upstream.mode=proxy, the ports FROM-TO of gateways, one for each broker of the cluster and "
-        "each listener; empty: those after the listener's own port, or free ones where that is 0.",
+        "each listener: that at the broker's id modulo their number. Needed where several gateways are behind one "
+        "address. Empty: the next free ports after the listener's own, or any free ones where that is 0.",
     ),
     integer(
         "kshare.upstream.authorization.cache.ms",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 LEDGER_TOPIC = "__kshare_redrive"
+LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
 FIRST_ONES = 5
 """The number of example records in the account."""
 
@@ -35,12 +37,17 @@ def parse_offsets(text: str) -> GivenOffsets:
     partition, _, offsets = rest.partition(":")
     first, dash, last = offsets.partition("-")
     numbers = (partition, first, last if dash else first)
-    if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
+    largest = (LARGEST_PARTITION, LARGEST_OFFSET, LARGEST_OFFSET)
+    if not topic or not all(map(_is_number, numbers, largest)):
         raise BadRequest(f"offsets must be TOPIC:PARTITION:FIRST-LAST, found {text!r}")
     given = GivenOffsets(topic, *(int(number) for number in numbers))
     if given.last_offset < given.first_offset:
         raise BadRequest(f"the last offset is below the first: {text!r}")
     return given
+
+
+def _is_number(text: str, largest: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_OFFSET)) and int(text) <= largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,8 @@ class RedriveRequest:
             )
         if self.rate is not None and not self.rate > 0:
             raise BadRequest(f"the rate must be above 0 records/s, found {self.rate:g}")
+        if self.rate == math.inf:
+            raise BadRequest("the rate must be finite; without a rate there is no limit")
         since, until = self.selection.since_ms, self.selection.until_ms
         if since is not None and until is not None and since >= until:
             raise BadRequest("--since must be before --until")

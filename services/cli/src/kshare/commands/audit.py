@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kshare.arguments import LARGEST_INT, whole_number
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
@@ -126,9 +127,10 @@ def _limits(texts: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in texts or ():
         group, _, limit = text.rpartition("=")  # a group id may contain "="
-        if not group or not limit.isdecimal() or int(limit) < 1:
+        number = whole_number(limit, LARGEST_INT)
+        if not group or not number:
             raise CommandFailed(
                 f"--group-limit must be GROUP=LIMIT with a limit of at least 1, found {text!r}", BAD_USE
             )
-        found[group] = int(limit)
+        found[group] = number
     return found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from kshare.addresses import Address
+from kshare.arguments import LARGEST_INT, whole_number
 from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, counted, show
@@ -29,11 +30,12 @@ def parse_partitions(text: str) -> list[NamedPartition]:
     found: dict[NamedPartition, None] = {}
     for part in text.split(","):
         topic, colon, number = part.strip().rpartition(":")
-        if not colon or not topic or not (number.isascii() and number.isdigit()):
+        partition = whole_number(number, LARGEST_INT)
+        if not colon or not topic or partition is None:
             raise CommandFailed(
                 f"partitions must be TOPIC:PARTITION[,…], such as orders:0,orders:1, found {part!r}", BAD_USE
             )
-        found[topic, int(number)] = None
+        found[topic, partition] = None
     return list(found)
 
 

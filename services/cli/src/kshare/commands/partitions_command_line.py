@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.command_options import (
     LOCAL,
@@ -40,6 +41,7 @@ from kshare.watch import every, show_watched
 
 partitions_app = typer.Typer(help="List, move, spread and drain topic partitions of leaders.", no_args_is_help=True)
 
+Node = Annotated[int, typer.Argument(metavar="NODE", min=0, max=LARGEST_INT, help="The leader's node id.")]
 Timeout = Annotated[float, typer.Option(min=0, help="Fail after waiting for so many seconds.")]
 
 
@@ -66,7 +68,9 @@ def partitions_list(
 @partitions_app.command("move")
 def partitions_move(
     partitions: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION[,…]", help="The partitions.")],
-    to: Annotated[int | None, typer.Option("--to", metavar="NODE", min=0, help="The new leader's node id.")] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="NODE", min=0, max=LARGEST_INT, help="The new leader's node id.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return once the new leader serves them.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel moves in progress.")] = False,
     timeout_s: Timeout = 300.0,
@@ -100,7 +104,7 @@ def partitions_move(
 
 @partitions_app.command("drain")
 def partitions_drain(
-    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
+    node: Node,
     undo: Annotated[bool, typer.Option("--undo", help="Allow partitions there again.")] = False,
     timeout_s: Timeout = 300.0,
     output: Output = TABLE,
@@ -154,7 +158,7 @@ def partitions_rebalance(
 
 @partitions_app.command("give-up")
 def partitions_give_up(
-    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The leader's node id.")],
+    node: Node,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Do it: the listed records are lost.")] = False,
     output: Output = TABLE,
     as_json: AsJson = False,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from kshare.arguments import is_unicode
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Value
 
@@ -58,7 +59,7 @@ def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise CommandFailed(f"--header must be NAME=VALUE, found {text!r}", BAD_USE)
-        if not _is_unicode(name):
+        if not is_unicode(name):
             raise CommandFailed(f"the name of --header {text!r} is not UTF-8", BAD_USE)
         found.append((name, bytes_of_argument(value)))
     return tuple(found)
@@ -120,18 +121,9 @@ def _headers_of(found: object) -> Iterator[Header]:
     for header in found:
         if not isinstance(header, dict) or not isinstance(header.get("name"), str):
             raise ValueError('a header is an object such as {"name": "n", "value": "v"}')
-        if not _is_unicode(header["name"]):  # librdkafka's client crashes with such a name
+        if not is_unicode(header["name"]):  # librdkafka's client crashes with such a name
             raise ValueError(f"the name of header {header['name']!r} is not UTF-8")
         yield header["name"], _bytes_of(header, "value")
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether UTF-8 can encode the text: it has no half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _bytes_of(found: Mapping[str, object], field: str) -> bytes | None:

@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
 from kshare.addresses import parse_addresses
+from kshare.arguments import is_unicode
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
 from kshare.failure import BAD_USE, CommandFailed
@@ -51,6 +52,8 @@ def parse_configs(entries: Sequence[str]) -> dict[str, str]:
         name, equals, value = entry.partition("=")
         if not equals or not name:
             raise CommandFailed(f"--config must be NAME=VALUE, found {entry!r}", BAD_USE)
+        if not is_unicode(entry):  # librdkafka's client crashes with such a name
+            raise CommandFailed(f"--config {entry!r} is not UTF-8", BAD_USE)
         configs[name] = value
     return configs
 

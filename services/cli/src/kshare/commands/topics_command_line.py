@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.command_options import (
     LOCAL,
@@ -30,7 +31,9 @@ topics_app = typer.Typer(help="Create, list, describe and delete topics.", no_ar
 @topics_app.command("create")
 def topics_create(
     name: str,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Default: the broker's num.partitions.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_INT, help="Default: the broker's num.partitions.")
+    ] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; repeatable.")] = None,
     output: Output = TABLE,
     as_json: AsJson = False,

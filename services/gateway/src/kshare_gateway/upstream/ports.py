@@ -1,9 +1,17 @@
 """The ports of mode proxy: at each listener, one for every broker of the existing cluster.
 
 A client that is told the port of a broker here reaches that broker through this gateway. The port of `listeners` is for
-clients that know no broker yet. Brokers get their ports in the order of their ids when the gateway starts, and later
-ones when they first appear. A broker that vanished keeps its port for FORGOTTEN_AFTER_MS, since it mostly comes back.
-A broker for which no port can be opened is a problem of the cluster's health, and is tried again each time.
+clients that know no broker yet.
+
+- With PORT_RANGE, a broker's port is the one at its id modulo the length of the range. Several gateways behind one
+  address therefore tell the same ports, whatever they saw of the cluster and in which order. Of live brokers with the
+  same port, the one with the lowest id has it, and the others have none. Several listeners share the range in equal,
+  consecutive parts, in their order.
+- Without it, brokers get the next free ports after the listener's own: in the order of their ids when the gateway
+  starts, and later ones when they first appear. Gateways may then differ, so each needs an address of its own.
+
+A broker that vanished keeps its port for FORGOTTEN_AFTER_MS, since it mostly comes back, unless a live broker has the
+same one. A broker without a port is a problem of the cluster's health, and is tried again each time.
 """
 
 from __future__ import annotations
@@ -13,6 +21,7 @@ import errno
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kshare_core.configs import Configs, InvalidConfig
 from kshare_gateway.connections.listeners import GatewayListener
@@ -23,6 +32,8 @@ PORT_RANGE = "kshare.upstream.proxy.port.range"
 FORGOTTEN_AFTER_MS = 600_000
 BROKERS_LIMIT = 1_000
 """Limit of the brokers that have ports."""
+WIDTHS_TRIED = 1_000
+"""Limit of the lengths that are tried for a range in which no two brokers have the same port."""
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 
 ClosePort = Callable[[], Awaitable[None]]
@@ -37,11 +48,13 @@ class _Opened:
 
 
 class BrokerPorts:
-    """See the module docstring; InvalidConfig for a range that is none."""
+    """See the module docstring; InvalidConfig for a range that is none, or does not fit the listeners."""
 
     def __init__(self, configs: Configs, listeners: Sequence[GatewayListener], open_port: OpenPort) -> None:
         self._range = port_range(configs)
         self._listeners = {listener.name: listener for listener in listeners}
+        self._parts = {} if self._range is None else _parts(self._range, listeners)
+        """The ports of each listener in the range."""
         self._open_port = open_port
         self._opened: dict[tuple[str, int], _Opened] = {}
         self._last_seen_ms: dict[int, int] = {}
@@ -62,9 +75,14 @@ class BrokerPorts:
                 if now_ms - self._last_seen_ms[broker_id] >= FORGOTTEN_AFTER_MS:
                     await self._forget(broker_id)
             missing: dict[str, dict[int, str]] = {name: {} for name in self._listeners}
-            for broker_id in alive:
-                for listener in self._listeners.values():
-                    if (listener.name, broker_id) not in self._opened:
+            for listener in self._listeners.values():
+                holders = self._holders(listener, alive)
+                await self._take_back(listener, holders)
+                for broker_id in alive:
+                    holder = holders[self._place(listener, broker_id)]
+                    if holder != broker_id:
+                        missing[listener.name][broker_id] = self._collision(listener, holder, broker_id, alive)
+                    elif (listener.name, broker_id) not in self._opened:
                         reason = await self._open(listener, broker_id)
                         if reason is not None:
                             missing[listener.name][broker_id] = reason
@@ -102,12 +120,39 @@ class BrokerPorts:
                 log.error("%s", problem)
         self._problems = problems
 
+    def _place(self, listener: GatewayListener, broker_id: int) -> int:
+        """What two brokers have in common if they have the same port: its index in the range, else the id itself."""
+        part = self._parts.get(listener.name)
+        return broker_id if part is None else broker_id % len(part)
+
+    def _holders(self, listener: GatewayListener, alive: Sequence[int]) -> dict[int, int]:
+        """The live broker that has each port, by place: the lowest id, which every gateway comes to alike."""
+        holders: dict[int, int] = {}
+        for broker_id in alive:
+            holders.setdefault(self._place(listener, broker_id), broker_id)
+        return holders
+
+    async def _take_back(self, listener: GatewayListener, holders: Mapping[int, int]) -> None:
+        """Closes the ports that are another broker's now."""
+        for name, broker_id in [*self._opened]:
+            if name == listener.name and holders.get(self._place(listener, broker_id), broker_id) != broker_id:
+                await self._opened.pop((name, broker_id)).close()
+
+    def _collision(self, listener: GatewayListener, holder: int, broker_id: int, alive: Sequence[int]) -> str:
+        part = self._parts[listener.name]
+        port = part[self._place(listener, broker_id)]
+        needed = _separating_width(alive, len(part)) * len(self._listeners)
+        each = "ports" if len(self._listeners) == 1 else "ports for each listener"
+        what = f"brokers {holder} and {broker_id} have the same port {port}"
+        why = f"their ids differ by a multiple of the {len(part)} {each} of {PORT_RANGE}"
+        return f"{what}, because {why}; set it to a range of {needed} ports"
+
     async def _open(self, listener: GatewayListener, broker_id: int) -> str | None:
         """The reason if no port could be opened."""
         if len(self._opened) >= BROKERS_LIMIT * len(self._listeners):
             return f"{BROKERS_LIMIT} brokers have one"
         taken = {opened.port for opened in self._opened.values()}
-        for port in self._candidates(listener):
+        for port in self._candidates(listener, broker_id):
             if port in taken and port:
                 continue
             try:
@@ -123,14 +168,19 @@ class BrokerPorts:
             return None
         if self._range is None:
             return f"no port after the listener's own is free; set {PORT_RANGE}"
-        return f"the ports {self._range[0]}-{self._range[-1]} of {PORT_RANGE} are in use; widen it"
+        port = self._parts[listener.name][self._place(listener, broker_id)]
+        return f"port {port} of {PORT_RANGE} is in use by something else; free it, or set another range"
 
-    def _candidates(self, listener: GatewayListener) -> Sequence[int]:
-        if self._range is not None:
-            return self._range
+    def _candidates(self, listener: GatewayListener, broker_id: int) -> Iterable[int]:
+        """The ports that a broker may have, the preferred one first."""
+        part = self._parts.get(listener.name)
+        if part is not None:
+            return (part[self._place(listener, broker_id)],)
         if listener.port == 0:
             return (0,)
-        return range(listener.port + 1, min(65_536, listener.port + 1 + BROKERS_LIMIT))
+        # The listeners are bound but do not listen yet, so their own ports could be opened here a second time.
+        own = {each.port for each in self._listeners.values()}
+        return islice((port for port in range(listener.port + 1, 65_536) if port not in own), BROKERS_LIMIT)
 
     async def _forget(self, broker_id: int) -> None:
         del self._last_seen_ms[broker_id]
@@ -147,3 +197,23 @@ def port_range(configs: Configs) -> range | None:
     if match is None or not 0 < int(match[1]) <= int(match[2]) < 65_536:
         raise InvalidConfig(f"{PORT_RANGE} must be FROM-TO, such as 19093-19119; found {text!r}")
     return range(int(match[1]), int(match[2]) + 1)
+
+
+def _parts(ports: range, listeners: Sequence[GatewayListener]) -> dict[str, range]:
+    """The part of the range that each listener has, by its name; InvalidConfig."""
+    text = f"{PORT_RANGE}={ports[0]}-{ports[-1]}"
+    for listener in listeners:
+        if listener.port in ports:
+            problem = f"has port {listener.port}, where listener {listener.name} itself listens"
+            raise InvalidConfig(f"{text} {problem}; set a range without the ports of listeners")
+    if len(ports) < len(listeners):
+        raise InvalidConfig(f"{text} has {len(ports)} ports for {len(listeners)} listeners; each needs one per broker")
+    width = len(ports) // max(1, len(listeners))
+    return {each.name: ports[index * width : (index + 1) * width] for index, each in enumerate(listeners)}
+
+
+def _separating_width(broker_ids: Sequence[int], width: int) -> int:
+    """A length above `width`, mostly the shortest, of a range in which these brokers have a port each."""
+    tried = range(max(width + 1, len(broker_ids)), width + WIDTHS_TRIED)
+    found = (each for each in tried if len({broker_id % each for broker_id in broker_ids}) == len(broker_ids))
+    return next(found, max(broker_ids) + 1)

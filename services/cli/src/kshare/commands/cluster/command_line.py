@@ -9,6 +9,7 @@ import typer
 from kshare.client_properties import read_properties
 from kshare.command_options import (
     LOCAL,
+    LONGEST_INTERVAL_S,
     TABLE,
     WATCH_INTERVAL_S,
     AsJson,
@@ -27,9 +28,9 @@ SHOWN_ROWS = 20
 
 
 def top(
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="The time between two views.")] = (
-        WATCH_INTERVAL_S
-    ),
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST_INTERVAL_S, metavar="SECONDS", help="The time between two views.")
+    ] = WATCH_INTERVAL_S,
     rows: Annotated[int, typer.Option(min=1, help="The most rows of each table.")] = SHOWN_ROWS,
     output: Output = TABLE,
     as_json: AsJson = False,

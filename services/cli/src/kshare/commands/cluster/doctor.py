@@ -32,7 +32,7 @@ from kshare.commands.resource_configs import GROUP, own_configs
 from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.commands.state.coordinator_call import call_coordinator
 from kshare.endpoint import Endpoint
-from kshare.failure import CommandFailed
+from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import KafkaConnection, connect_to_any
 from kshare.output import Row, counted, show_json
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
@@ -81,12 +81,17 @@ class SetUp(NamedTuple):
 
 
 def examine(set_up: SetUp) -> list[Finding]:
-    """The findings of all checks, in their order."""
+    """The findings of all checks, in their order. CommandFailed for an option or a file that no command could use."""
+    parse_addresses(set_up.bootstrap, what="--bootstrap")
+    if set_up.coordinator is not None:
+        coordinator_address(set_up.coordinator, None)
     found = list(check_client_library())
     started = time.monotonic()
     try:
         metadata = reach(set_up.bootstrap, set_up.properties)
     except CommandFailed as failure:
+        if failure.exit_code == BAD_USE:  # certificates of --command-config that cannot be loaded
+            raise
         return [*found, _not_connected(failure), *_guarded(check_data_directory, set_up)]
     found.append(_connected(set_up.bootstrap, round((time.monotonic() - started) * 1000)))
     found += check_advertised_addresses(set_up, metadata)

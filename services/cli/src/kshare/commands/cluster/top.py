@@ -1,7 +1,8 @@
 """`kshare top`: groups by lag and topics by records per second, live.
 
 Rates are differences of two readings: a topic's records are the advance of its end offsets, and the records that a
-group finished are that advance less the growth of its lag. The first view has no rates.
+group finished are that advance less the growth of its lag. The first view has no rates. Only partitions that both
+readings have are compared: one without a leader has no end offset, and would else seem to lose or gain its whole log.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from kshare.commands.groups.overview import GroupOverview, read_overviews
 from kshare.commands.offsets import LATEST, look_up_offsets
 from kshare.output import Listing, Row, counted, show
 
-Ends = Mapping[str, int]
-"""By topic, the sum of its partitions' end offsets."""
+Ends = Mapping[str, Mapping[int, int]]
+"""By topic, the end offset of each partition that has a leader."""
 
 
 class Reading(NamedTuple):
@@ -32,7 +33,7 @@ class Reading(NamedTuple):
 
 
 class GroupRate(NamedTuple):
-    """A group with its rates per second; None without a reading before, or where a lag is unknown."""
+    """A group with its rates per second; None without a reading before, or where a lag or an end offset is unknown."""
 
     group: GroupOverview
     finished: float | None = None
@@ -72,10 +73,10 @@ def read(bootstrap: str, properties: Properties) -> Reading:
         if partition.leader_id >= 0
     ]
     groups = read_overviews(bootstrap, properties)
-    ends = dict.fromkeys((str(topic.name) for topic in topics), 0)
+    ends: dict[str, dict[int, int]] = {str(topic.name): {} for topic in topics}
     found = look_up_offsets(bootstrap, partitions, LATEST, properties) if partitions else {}
-    for (topic, _), end in found.items():
-        ends[topic] += end
+    for (topic, partition), end in found.items():
+        ends[topic][partition] = end
     return Reading(time.monotonic(), groups, ends)
 
 
@@ -92,23 +93,34 @@ def group_rates(before: Reading | None, now: Reading) -> list[GroupRate]:
 def _group_rate(old: GroupOverview, before: Reading, group: GroupOverview, now: Reading) -> GroupRate:
     lags = {topic.topic: topic.lag for topic in old.topics or () if not topic.unknown}
     seconds = now.at_s - before.at_s
-    finished = grown = 0
+    finished: int | None = 0
+    grown = 0
     compared = [topic for topic in group.topics or () if not topic.unknown and topic.topic in lags]
     for topic in compared:
         growth = topic.lag - lags[topic.topic]
         grown += growth
-        finished += max(now.ends.get(topic.topic, 0) - before.ends.get(topic.topic, 0) - growth, 0)
+        old_ends, ends = before.ends.get(topic.topic, {}), now.ends.get(topic.topic, {})
+        if finished is None or old_ends.keys() != ends.keys():
+            finished = None  # the lag is of all partitions
+        else:
+            finished += max(_advance(old_ends, ends) - growth, 0)
     if not compared:
         return GroupRate(group)
-    return GroupRate(group, finished / seconds, grown / seconds)
+    return GroupRate(group, None if finished is None else finished / seconds, grown / seconds)
+
+
+def _advance(before: Mapping[int, int], now: Mapping[int, int]) -> int:
+    """How far the end offsets of partitions moved that both readings have; those of a new log begin anew."""
+    return sum(max(end - before[partition], 0) for partition, end in now.items() if partition in before)
 
 
 def topic_rates(before: Reading | None, now: Reading) -> list[tuple[str, float | None]]:
-    """Records per second of all topics, the fastest first; None for a topic without a reading before."""
-    rates: list[tuple[str, float | None]] = [
-        (topic, (end - before.ends[topic]) / (now.at_s - before.at_s) if before and topic in before.ends else None)
-        for topic, end in now.ends.items()
-    ]
+    """Records per second of all topics, the fastest first; None for one of which no partition was read before."""
+    rates: list[tuple[str, float | None]] = []
+    for topic, ends in now.ends.items():
+        old = before.ends.get(topic, {}) if before else {}
+        is_known = before is not None and not old.keys().isdisjoint(ends)
+        rates.append((topic, _advance(old, ends) / (now.at_s - before.at_s) if before and is_known else None))
     return sorted(rates, key=lambda rate: (-(rate[1] or 0), rate[0]))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import (
@@ -40,7 +41,7 @@ groups_app = typer.Typer(help="List, describe, configure, reset and delete group
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 EndedTopic = Annotated[str, typer.Option("--topic", help="The records' topic.")]
-EndedPartition = Annotated[int, typer.Option("--partition", min=0, help="The records' partition.")]
+EndedPartition = Annotated[int, typer.Option("--partition", min=0, max=LARGEST_INT, help="The records' partition.")]
 EndedOffsets = Annotated[str, typer.Option("--offsets", metavar="FIRST-LAST", help="Offsets, or a single one.")]
 EndDryRun = Annotated[bool, typer.Option("--dry-run", help="Count the records and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask back.")]
@@ -241,6 +242,8 @@ def _target(earliest: bool, latest: bool, offset: int | None, time: datetime | N
         return Target(offset=offset)
     if time is not None:
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+        if aware < datetime.fromtimestamp(0, UTC):  # negative timestamps have other meanings in ListOffsets
+            raise CommandFailed(f"--to-datetime must not be before 1970, found {time.isoformat()}", BAD_USE)
         return Target(timestamp_ms=round(aware.timestamp() * 1000))
     return Target(timestamp_ms=EARLIEST if earliest else LATEST)
 

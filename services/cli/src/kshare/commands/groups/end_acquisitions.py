@@ -11,6 +11,7 @@ from typing import NamedTuple
 import typer
 
 from kshare.addresses import Address
+from kshare.arguments import LARGEST_LONG, whole_number
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.groups.group_requests import read_share_offsets
 from kshare.commands.groups.in_flight import called_like, leaders_of
@@ -44,14 +45,14 @@ class Ended(NamedTuple):
 
 def parse_offset_range(text: str) -> tuple[int, int]:
     """FIRST-LAST, or one offset; CommandFailed."""
-    first, dash, last = text.partition("-")
-    numbers = (first, last if dash else first)
-    if not all(number.isascii() and number.isdigit() and len(number) < 20 for number in numbers):
+    first_text, dash, last_text = text.partition("-")
+    first = whole_number(first_text, LARGEST_LONG)
+    last = whole_number(last_text, LARGEST_LONG) if dash else first
+    if first is None or last is None:
         raise CommandFailed(f"--offsets must be FIRST-LAST, such as 100-120, found {text!r}", BAD_USE)
-    found = int(numbers[0]), int(numbers[1])
-    if found[1] < found[0]:
+    if last < first:
         raise CommandFailed(f"--offsets {text}: the last offset is below the first", BAD_USE)
-    return found
+    return first, last
 
 
 def end_acquisitions(

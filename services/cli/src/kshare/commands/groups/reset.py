@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kshare.arguments import LARGEST_INT, whole_number
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
 from kshare.commands.groups.group_requests import alter_share_offsets, list_groups, read_share_offsets
@@ -78,9 +79,10 @@ def _named(metadata: MetadataResponse, texts: Sequence[str]) -> list[NamedPartit
         known = {int(partition.partition_index) for partition in topic_of(metadata, name).partitions}
         wanted = sorted(known)
         if colon:
-            if not all(number.strip().isdecimal() for number in numbers.split(",")):
+            given = [whole_number(number.strip(), LARGEST_INT) for number in numbers.split(",")]
+            wanted = [number for number in given if number is not None]
+            if len(wanted) < len(given):
                 raise CommandFailed(f"--topic must be TOPIC or TOPIC:0,1,…, found {text!r}", BAD_USE)
-            wanted = [int(number) for number in numbers.split(",")]
         for partition in wanted:
             if partition not in known:
                 raise CommandFailed(

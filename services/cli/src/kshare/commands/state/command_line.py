@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import (
@@ -39,6 +40,8 @@ from kshare.watch import every, show_watched
 
 state_app = typer.Typer(help="Placement, content and maintenance of share-group state.", no_args_is_help=True)
 
+Node = Annotated[int, typer.Argument(metavar="NODE", min=0, max=LARGEST_INT, help="The share coordinator's node id.")]
+
 
 @state_app.command("partitions")
 def state_partitions(
@@ -59,7 +62,7 @@ def state_partitions(
 
 @state_app.command("drain")
 def state_drain(
-    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The share coordinator's node id.")],
+    node: Node,
     undo: Annotated[bool, typer.Option("--undo", help="Allow state partitions there again.")] = False,
     timeout_s: Annotated[float, typer.Option(min=0, help="Fail after waiting for so many seconds.")] = 300.0,
     output: Output = TABLE,
@@ -84,7 +87,7 @@ def state_drain(
 
 @state_app.command("give-up")
 def state_give_up(
-    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The share coordinator's node id.")],
+    node: Node,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="Do it: the listed state is lost.")] = False,
     output: Output = TABLE,
     as_json: AsJson = False,
