@@ -237,6 +237,8 @@ def test_the_topic_is_created_when_the_cluster_may(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         described: Any = admin.describe_configs([resource])[resource].result(30)
         assert described[MAY_RECEIVE].value == "true"
+        timestamps = described["message.timestamp.type"]
+        assert (timestamps.value, timestamps.is_default) == ("CreateTime", False), "as in Kafka 4.4"
 
 
 RECORDS = 240

@@ -129,9 +129,11 @@ def test_a_dead_letter_says_where_it_is_from() -> None:
     assert dead_letter(message(context("orders", "1", "5", "my own"))).reason == "my own"
 
 
-def test_a_letter_of_a_letter_keeps_the_headers_that_were_the_records() -> None:
+@pytest.mark.parametrize("prefix", ["__dlq.source.", ""], ids=["renamed", "of an older version"])
+def test_a_letter_of_a_letter_keeps_the_headers_that_were_the_records(prefix: str) -> None:
     inner = context("orders", "1", "5")
-    found = dead_letter(message([("own", b"1"), *inner, *context("dlq.b", "0", "3")]))
+    copied = [(prefix + name, value) for name, value in inner]
+    found = dead_letter(message([("own", b"1"), *copied, *context("dlq.b", "0", "3")]))
     assert (found.topic, found.partition, found.offset) == ("dlq.b", 0, 3)
     assert found.headers == [("own", b"1"), *inner]
 

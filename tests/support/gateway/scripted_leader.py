@@ -33,8 +33,8 @@ def raw_batch(base_offset: int, last_offset: int) -> bytes:
 class FakeLeader:
     """A leader with an endless log of batches of ten records up to `high_watermark`; `ready` partitions have records.
 
-    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` is called. What
-    is in `loading` is not initialized yet.
+    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` is called. A
+    ShareFetch does not wait where each of its partitions has an error. What is in `loading` is not initialized yet.
     """
 
     def __init__(self, role: ScriptedRole, high_watermark: int = 1000) -> None:
@@ -59,7 +59,8 @@ class FakeLeader:
         answer = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=12345)
         pieces: list[bytes] = []
         self._acquire(request, answer, pieces)
-        if not pieces and not any(entry.acquired_records for entry in answer.partitions) and request.max_wait_ms:
+        has_records = bool(pieces) or any(entry.acquired_records for entry in answer.partitions)
+        if not has_records and request.max_wait_ms and not all(entry.error_code for entry in answer.partitions):
             self._awake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._awake.wait(), request.max_wait_ms / 1000)
@@ -77,7 +78,7 @@ class FakeLeader:
             entry.is_acquirable = (
                 wanted.fetch and request.max_records > 0 and key not in self.loading and not entry.error_code
             )
-            if wanted.fetch and self.ready.get(key, 0):
+            if wanted.fetch and self.ready.get(key, 0) and not entry.error_code:
                 self.ready[key] -= 1
                 base = self.next_offset.get(key, 0)
                 self.next_offset[key] = base + 10
@@ -175,11 +176,11 @@ def play(scenario: Scenario, texts: dict[str, str] | None = None) -> None:
     run(whole, texts)
 
 
-def play_virtually(scenario: Scenario) -> None:
+def play_virtually(scenario: Scenario, texts: dict[str, str] | None = None) -> None:
     """As `play`, with only the topic "mixed", on a virtual clock."""
 
     async def whole() -> None:
-        async with GatewayHarness() as harness:
+        async with GatewayHarness(texts) as harness:
             harness.catalog.topics["mixed"] = topic("mixed", OTHER_TOPIC_ID, [1, 2])
             await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
             leaders = {node_id: FakeLeader(role) for node_id, role in harness.leaders.items()}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kshare_core.errors import ErrorCode
-from kshare_gateway.share.fetching import UNAVAILABLE_PAUSE_MS
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_wire.generated.api_keys import ApiKey
 from support.gateway.harness import MEMBER, OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness
@@ -136,26 +135,6 @@ def test_an_acknowledged_partition_joins_in_version_1_of_the_java_client(softwar
         assert asked == [(0, True), *([(1, True)] if joins else [])]
 
     play(scenario)
-
-
-def test_a_lasting_error_of_one_partition_does_not_make_the_client_fetch_without_end() -> None:
-    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
-        def failing(request: Any, payload: memoryview) -> Any:
-            answer = leader_pb2.ShareFetchResponse()
-            code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
-            answer.partitions.add(topic_id=OTHER_TOPIC_ID, partition=0, error_code=code, error_message="no room")
-            return answer
-
-        harness.leaders[1].answers["ShareFetch"] = failing
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        for epoch in range(6):
-            topics = [listed(OTHER_TOPIC_ID, 0, 1)] if epoch == 0 else []
-            answer = await share_fetch(client, epoch, *topics, max_wait=500)
-            assert [code for _, _, code, _, _, _ in found(answer) if code] == [ErrorCode.UNKNOWN_SERVER_ERROR]
-        assert 5 * UNAVAILABLE_PAUSE_MS <= (loop.time() - began) * 1000 < 6 * UNAVAILABLE_PAUSE_MS
-
-    play_virtually(scenario)
 
 
 @pytest.mark.parametrize(

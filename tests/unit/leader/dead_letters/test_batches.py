@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from kshare_core.dead_letter_headers import source_name
 from kshare_core.errors import StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_core.leader_epochs import EpochEntry
@@ -135,6 +136,19 @@ def test_with_copy_it_has_key_value_and_headers_of_the_record() -> None:
     assert [name for name, _ in letters[0].headers[2:]] == [name for name, _ in letters[1].headers]
     assert {letter.timestamp_ms for letter in letters} == {NOW_MS}, "else retention removes letters of old records"
     assert reports == []
+
+
+def test_a_record_cannot_pretend_to_be_from_elsewhere() -> None:
+    """A reader that takes the first header of a name would believe the producer of the record."""
+    forged: list[Header] = [("__dlq.errors.topic", b"another"), ("own", b"1"), ("__dlq.errors.", None)]
+    log = LogOfBatches(stored(10, (None, b"v10", forged)))
+    _, (letter,), _ = build([ArchivingRun(10, 10, 1, REJECTED)], log)
+    assert [value for name, value in letter.headers if name == "__dlq.errors.topic"] == [b"orders"]
+    renamed = [("__dlq.source.__dlq.errors.topic", b"another"), ("own", b"1"), ("__dlq.source.__dlq.errors.", None)]
+    assert letter.headers[:3] == renamed
+    log = LogOfBatches(stored(10, (None, b"v10", letter.headers)))
+    _, (outer,), _ = build([ArchivingRun(10, 10, 1, REJECTED)], log)
+    assert [(source_name(name), value) for name, value in outer.headers[:-6]] == letter.headers, "a redrive restores it"
 
 
 @pytest.mark.parametrize("compression", [0, 1, 2, 3, 4])

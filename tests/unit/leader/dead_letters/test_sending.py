@@ -313,7 +313,8 @@ def test_a_topic_that_cannot_be_created_is_tried_again() -> None:
         assert len(cluster.created) == 1 and "cannot be created: no" in cluster.reports[0]
         (wanted,) = cluster.created[0].topics
         assert (wanted.name, wanted.num_partitions, wanted.replication_factor) == (LETTERS.decode(), -1, -1)
-        assert {entry.name: entry.value for entry in wanted.configs} == ENABLED
+        pinned = {"message.timestamp.type": "CreateTime"}
+        assert {entry.name: entry.value for entry in wanted.configs} == {**ENABLED, **pinned}
         cluster.creations = [ErrorCode.TOPIC_ALREADY_EXISTS]
         cluster.view = complete
         await asyncio.sleep(2)

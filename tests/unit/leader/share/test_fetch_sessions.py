@@ -176,6 +176,34 @@ def test_an_error_does_not_take_the_place_of_the_batch_that_each_fetch_may_have(
     run(test)
 
 
+def test_a_fetch_waits_for_the_records_of_others_beside_a_partition_that_cannot_be_read() -> None:
+    """Such a partition stays in error, and its consumers fetch again at once after each answer."""
+
+    async def test() -> None:
+        leader = make_leader(partitions=3)
+        await open_session(leader, 1)
+        for index in (0, 1):
+            leader.log(index).append(10)
+            leader.log(index).fails = True
+        await asyncio.sleep(0)
+        storage = ErrorCode.KAFKA_STORAGE_ERROR
+        response = await ask(leader, 2, remembered=1, max_wait_ms=60_000)
+        assert {entry.partition: entry.error_code for entry in response.partitions} == {0: storage, 1: storage}
+        named = [fetch_partition(index) for index in range(3)]
+        waiting = asyncio.ensure_future(ask(leader, 3, *named, max_wait_ms=60_000))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        leader.log(2).append(10)
+        response = await waiting
+        assert [entry.error_code for entry in response.partitions] == [storage, storage, ErrorCode.NONE]
+        assert found(response)[2] == (2, [(0, 9, 1)])
+        response = await ask(leader, 4, *named[:2], max_wait_ms=60_000)
+        assert [entry.error_code for entry in response.partitions] == [storage, storage], "no other to wait for"
+        await leader.service.stop()
+
+    run(test)
+
+
 def test_a_fetch_that_records_fill_looks_at_few_share_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     has_deliverable = ServedPartition.has_deliverable

@@ -1,8 +1,9 @@
 """A record that may be moved, and the source record that a dead letter's headers name (KIP-1191). Pure.
 
 A dead letter with a copy has the record's key, value and headers (errors.deadletterqueue.copy.record.enable). One
-without key, value and own headers is no copy, or the copy of an empty record: both are looked up at the source. A
-record that is itself a dead letter has such headers too, before those of its letter.
+without key, value and own headers is no copy, or the copy of an empty record: both are looked up at the source. If the
+record is itself a dead letter, its letter has its headers under other names (`dead_letter_headers`), or in letters of
+older versions under the same names, before those of the letter.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kshare_core.dead_letter_headers import CONTEXT_PREFIX, source_name
 from kshare_core.delivery_history import REASON_DELIVERY_COUNT_LIMIT, REASON_REJECTED
 from kshare_kafka_client.redrive.request import Selection
 from kshare_kafka_client.topics import Partition
 
-CONTEXT_PREFIX = "__dlq.errors."
 REDRIVE_PREFIX = "__redrive."
 REASON_OF_MESSAGE = {
     "Offset rejected by client.": REASON_REJECTED,
@@ -78,7 +79,7 @@ def dead_letter(message: Any) -> Candidate:
         name.removeprefix(CONTEXT_PREFIX): (headers[index][1] or b"").decode(errors="backslashreplace")
         for name, index in places.items()
     }
-    own = [header for index, header in enumerate(headers) if places.get(header[0]) != index]
+    own = [(source_name(name), value) for index, (name, value) in enumerate(headers) if places.get(name) != index]
     text = context.get("message", "")
     partition, offset = _number(context.get("partition")), _number(context.get("offset"))
     topic = context.get("topic", "")

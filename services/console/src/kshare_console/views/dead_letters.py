@@ -17,8 +17,9 @@ from operator import itemgetter
 from kshare_console.cluster_client import GROUP_CONFIGS, ClusterClient, reading
 from kshare_console.refusal import Refusal
 from kshare_console.views.paging import Json
+from kshare_core.dead_letter_headers import CONTEXT_PREFIX
 from kshare_core.errors import KafkaError
-from kshare_kafka_client.redrive.candidates import CONTEXT_PREFIX, REASON_OF_MESSAGE
+from kshare_kafka_client.redrive.candidates import REASON_OF_MESSAGE
 from kshare_upstream.fenced_log.fold import whole_batches
 from kshare_upstream.partition_log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kshare_wire.record_batches import read_header

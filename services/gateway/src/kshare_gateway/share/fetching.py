@@ -9,6 +9,9 @@ leaders are not asked again. The acquisition locks of kept records are already r
 lock time, and records with too little of it are taken back. Kept records count in the memory of their connection
 (`request_memory`), and those beyond its limit are taken back at once.
 
+Errors without records are returned after a pause (`error_back_off`), or after the request's wait if that is shorter. In
+the pause the other partitions are fetched, and their records end it.
+
 Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
 returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
 the member has not seen: it would succeed, and the record would be delivered afterwards. So fetches are numbered, and
@@ -40,6 +43,7 @@ from kshare_gateway.gateway import Gateway, bounded_wait_ms, log
 from kshare_gateway.records.batch_cache import CachedBatch, Pin
 from kshare_gateway.records.read_ahead import ReadAhead
 from kshare_gateway.share.answers import Keeping, LeaderAnswer, PartitionAnswer
+from kshare_gateway.share.error_back_off import LONGEST_PAUSE_MS, ErrorBackOff
 from kshare_gateway.share.releases import SessionReleases
 from kshare_gateway.share.remembered_partitions import Fetched, Remembered, RememberedPartitions
 from kshare_gateway.share.sessions import ShareSession
@@ -52,11 +56,6 @@ Acknowledgements = Mapping[TopicPartition, Sequence[leader_pb2.AcknowledgementBa
 
 RECORD_LIMIT = 1
 """The ShareAcquireMode in which `max_records` is exact (KIP-1206)."""
-UNAVAILABLE_PAUSE_MS = 200
-"""An unavailable leader is reported after this time (or the request's wait), to keep clients from a tight retry loop.
-
-Of several leaders, it is also how long those without errors are asked to wait where another one has an error.
-"""
 LAST_WORDS_MS = 500
 """How long, after the request's wait, a session's first response is held for leaders whose wait is over as well."""
 KEPT_LOCK_SHARE_MIN = 0.5
@@ -101,6 +100,7 @@ class _SessionCalls:
     undelivered: dict[str, int] = field(default_factory=dict)
     last_fetch_number: int = 0
     remembered: RememberedPartitions = field(default_factory=RememberedPartitions)
+    back_off: ErrorBackOff = field(default_factory=ErrorBackOff)
 
     def settled(self, answer: LeaderAnswer) -> None:
         """Notes that the response is delivered before any later acknowledgement, or never."""
@@ -143,7 +143,7 @@ class ShareFetcher:
         """The responses of all leaders involved; a partition may be in two, once acknowledged, once fetched.
 
         `is_first`: the response opens the session, so it has the final state of each partition at its leader.
-        `is_whole`: all partitions of the session are `fetched`.
+        `is_whole`: all partitions of the session are `fetched`; those that are not have an error in the response.
         """
         if not self._gateway.reassignments.is_calm:
             await self._gateway.reassignments.begin().until_served((*fetched, *acknowledgements))
@@ -182,6 +182,7 @@ class ShareFetcher:
     ) -> list[LeaderAnswer]:
         plan = self._plan_of(session, calls, fetched, acknowledgements, terms)
         terms.max_wait_ms = bounded_wait_ms(terms.max_wait_ms)
+        began = asyncio.get_running_loop().time()
         addresses = {**dict.fromkeys(plan.fetch), **dict.fromkeys(plan.acknowledge)}
         calls.addresses.update(addresses)
         answers: list[LeaderAnswer] = []
@@ -189,15 +190,14 @@ class ShareFetcher:
             answers.append(LeaderAnswer("", plan.failed))
         if len(addresses) == 1 and not calls.kept and not calls.waiting:
             (address,) = addresses
-            wait_ms = 0 if plan.failed else terms.max_wait_ms
+            wait_ms = _pause_ms(calls, answers, terms) if plan.failed else terms.max_wait_ms
             acknowledged = plan.acknowledge.get(address, {})
             answers.append(
                 await self._call(session, address, plan.fetch.get(address, ()), acknowledged, terms, wait_ms)
             )
         elif addresses or calls.kept or calls.waiting:
-            works = self._fetch_at_several(session, calls, plan, terms, wait=not plan.failed, is_first=is_first)
-            answers.extend(await works)
-        await self._pause_if_nothing_else(answers, terms)
+            answers.extend(await self._fetch_at_several(session, calls, plan, terms, is_first=is_first))
+        await self._pause_on_errors(calls, answers, terms, began)
         for answer in answers:
             calls.settled(answer)
         if not self._gateway.sessions.is_current(session):
@@ -300,7 +300,6 @@ class ShareFetcher:
         plan: _Plan,
         terms: FetchTerms,
         *,
-        wait: bool,
         is_first: bool,
     ) -> list[LeaderAnswer]:
         acknowledging = [
@@ -311,58 +310,35 @@ class ShareFetcher:
         await asyncio.sleep(0)
         answers: list[LeaderAnswer] = []
         if not terms.is_renew_ack:
-            answers = await self._first_records(session, calls, plan.fetch, terms, wait=wait, is_first=is_first)
+            answers = await self._first_records(session, calls, plan, terms, is_first=is_first)
         return [*answers, *(await asyncio.gather(*acknowledging))]
 
     async def _first_records(
-        self,
-        session: ShareSession,
-        calls: _SessionCalls,
-        fetch: Mapping[str, Fetched],
-        terms: FetchTerms,
-        *,
-        wait: bool,
-        is_first: bool,
+        self, session: ShareSession, calls: _SessionCalls, plan: _Plan, terms: FetchTerms, *, is_first: bool
     ) -> list[LeaderAnswer]:
         acquires = min(terms.max_bytes, terms.max_records) > 0
         if acquires and (kept := self._next_kept(session, calls, terms)) is not None:
             return [kept]
         undelivered = {*calls.waiting, *(answer.address for answer in calls.kept)}
         answers: list[LeaderAnswer] = []
-        deadline = asyncio.get_running_loop().time() + terms.max_wait_ms / 1000
-        for address, keys in fetch.items():
+        began = asyncio.get_running_loop().time()
+        for address, keys in plan.fetch.items():
             if address in undelivered:
                 continue
             answer = await self._call(session, address, keys, {}, terms, 0)
             answers.append(answer)
             if answer.has_records:
                 return answers
-        may_wait = wait and acquires and terms.min_bytes > 0  # a leader would answer at once
+        if not (acquires and terms.min_bytes > 0):  # a leader would answer at once
+            return answers
         failed = {answer.address for answer in answers if answer.has_errors}
-        if may_wait and not failed:
-            answers.extend(await self._first_awake(session, calls, fetch, terms, deadline))
-            if is_first and calls.waiting and not any(answer.has_records for answer in answers):
-                answers.extend(await self._last_words(session, calls, terms))
-        elif may_wait and not is_first and not any(answer.unavailable for answer in answers):
-            others = {address: keys for address, keys in fetch.items() if address not in failed}
-            answers.extend(await self._records_beside_errors(session, calls, others, terms, deadline))
+        has_errors = bool(failed or plan.failed)
+        wait_ms = _pause_ms(calls, answers, terms) if has_errors else terms.max_wait_ms
+        others = {address: keys for address, keys in plan.fetch.items() if address not in failed}
+        answers.extend(await self._first_awake(session, calls, others, terms, began + wait_ms / 1000))
+        if is_first and not has_errors and calls.waiting and not any(answer.has_records for answer in answers):
+            answers.extend(await self._last_words(session, calls, terms))
         return answers
-
-    async def _records_beside_errors(
-        self,
-        session: ShareSession,
-        calls: _SessionCalls,
-        fetch: Mapping[str, Fetched],
-        terms: FetchTerms,
-        deadline: float,
-    ) -> list[LeaderAnswer]:
-        """Waits shortly where there are no errors: an error may last, and the client would fetch again and again."""
-        loop = asyncio.get_running_loop()
-        deadline = min(deadline, loop.time() + UNAVAILABLE_PAUSE_MS / 1000)
-        found = await self._first_awake(session, calls, fetch, terms, deadline)
-        if not found:
-            await asyncio.sleep(max(0.0, deadline - loop.time()))
-        return found
 
     async def _last_words(self, session: ShareSession, calls: _SessionCalls, terms: FetchTerms) -> list[LeaderAnswer]:
         """Responses of leaders whose wait is over as well: a share-partition that was loading before may be ready."""
@@ -691,9 +667,23 @@ class ShareFetcher:
         if not task.cancelled() and task.exception() is None:
             self._give_back(session, [task.result()], lambda key: True)
 
-    async def _pause_if_nothing_else(self, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> None:
-        if any(answer.unavailable for answer in answers) and not any(answer.has_records for answer in answers):
-            await asyncio.sleep(min(UNAVAILABLE_PAUSE_MS, terms.max_wait_ms) / 1000)
+    async def _pause_on_errors(
+        self, calls: _SessionCalls, answers: Sequence[LeaderAnswer], terms: FetchTerms, began: float
+    ) -> None:
+        """Delays a response with errors and without records; `began` is when its request began."""
+        has_errors = not terms.is_whole or any(answer.has_errors or answer.unavailable for answer in answers)
+        if not has_errors:
+            calls.back_off.succeeded()
+        elif not any(answer.has_records for answer in answers):
+            pause_ms = _pause_ms(calls, answers, terms)
+            calls.back_off.failed()
+            await asyncio.sleep(max(0.0, began + pause_ms / 1000 - asyncio.get_running_loop().time()))
+
+
+def _pause_ms(calls: _SessionCalls, answers: Sequence[LeaderAnswer], terms: FetchTerms) -> int:
+    """How long a response with errors is delayed for records; a leader that is unavailable is so for a while."""
+    is_away = any(answer.unavailable for answer in answers)
+    return min(LONGEST_PAUSE_MS if is_away else calls.back_off.pause_ms, terms.max_wait_ms)
 
 
 def _has_moved(before: CatalogView, now: CatalogView, key: TopicPartition) -> bool:

@@ -18,6 +18,7 @@ from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.dead_letters.appended import AppendedOffsets, row_of_epoch
 from kshare_leader.dead_letters.destination import (
+    CONFIGS_OF_CREATED,
     Destination,
     Refused,
     ToBeCreated,
@@ -108,7 +109,11 @@ class ClusterTarget:
     async def create(self, topic_name: str) -> None:
         try:
             await create_topic(
-                self._upstream, topic_name, partitions=BROKERS_DEFAULT, replicas=BROKERS_DEFAULT, configs={}
+                self._upstream,
+                topic_name,
+                partitions=BROKERS_DEFAULT,
+                replicas=BROKERS_DEFAULT,
+                configs=CONFIGS_OF_CREATED,
             )
         except UNREACHABLE as error:
             raise CannotStore(f"dead-letter topic {topic_name} cannot be created: {error}") from error

@@ -19,6 +19,8 @@ from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2
 
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+CONFIGS_OF_CREATED = {"message.timestamp.type": "CreateTime"}
+"""Configs of a dead-letter topic that is created, as in Kafka: a broker default does not change them."""
 
 
 @dataclass(frozen=True, slots=True)

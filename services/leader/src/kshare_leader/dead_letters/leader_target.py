@@ -8,6 +8,7 @@ from kshare_core.configs import Configs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import SharePartitionKey
 from kshare_leader.dead_letters.destination import (
+    CONFIGS_OF_CREATED,
     GROUP_ENABLE,
     Destination,
     Refused,
@@ -65,7 +66,10 @@ class LeaderTarget:
             name=topic_name,
             num_partitions=-1,
             replication_factor=-1,
-            configs=[coordinator_pb2.ConfigEntry(name=GROUP_ENABLE, value="true")],
+            configs=[
+                coordinator_pb2.ConfigEntry(name=name, value=value)
+                for name, value in {GROUP_ENABLE: "true", **CONFIGS_OF_CREATED}.items()
+            ],
         )
         try:
             await create_topic(topic, "dead-letter topic", self._coordinator(), self._wait_for_version)

@@ -1,11 +1,11 @@
 """Dead letters, and how a batch of them is built from Archiving records (KIP-1191).
 
 A dead letter has headers with its record's position, as UTF-8 text, and null key and value. With
-errors.deadletterqueue.copy.record.enable it has the record's key and value too, and the record's headers before these.
-Its timestamp is the time of the write, as in Kafka: with the source's, retention of the dead-letter topic would remove
-dead letters of old records at once. A record that cannot be copied (the log no longer has it, it cannot be opened, or
-its copy is larger than the dead-letter topic allows) still gets a dead letter with its position. A read that fails is
-first repeated READ_ATTEMPTS times.
+errors.deadletterqueue.copy.record.enable it has the record's key and value too, and the record's headers before these,
+renamed where they could be taken for these (`dead_letter_headers`). Its timestamp is the time of the write, as in
+Kafka: with the source's, retention of the dead-letter topic would remove dead letters of old records at once. A record
+that cannot be copied (the log no longer has it, it cannot be opened, or its copy is larger than the dead-letter topic
+allows) still gets a dead letter with its position. A read that fails is first repeated READ_ATTEMPTS times.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kshare_core.dead_letter_headers import CONTEXT_PREFIX, copied_name
 from kshare_core.errors import KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_leader.dead_letters.limits import BATCH_LIMIT_RECORDS, OPENED_BATCH_LIMIT_BYTES
@@ -62,14 +63,14 @@ class LetterBatch(NamedTuple):
 def context_headers(source: Source, run: ArchivingRun, offset: int) -> list[Header]:
     """The headers that every dead letter has, in Kafka's order."""
     texts = (
-        ("__dlq.errors.topic", source.topic_name),
-        ("__dlq.errors.partition", str(source.partition)),
-        ("__dlq.errors.offset", str(offset)),
-        ("__dlq.errors.group", source.group_id),
-        ("__dlq.errors.delivery.count", str(run.delivery_count)),
-        ("__dlq.errors.message", MESSAGE_OF_REASON[run.reason]),
+        ("topic", source.topic_name),
+        ("partition", str(source.partition)),
+        ("offset", str(offset)),
+        ("group", source.group_id),
+        ("delivery.count", str(run.delivery_count)),
+        ("message", MESSAGE_OF_REASON[run.reason]),
     )
-    return [(name, text.encode()) for name, text in texts]
+    return [(CONTEXT_PREFIX + name, text.encode()) for name, text in texts]
 
 
 class ReadableLog(Protocol):
@@ -176,7 +177,8 @@ def build_letters(
 def _append(writer: BatchWriter, now_ms: int, headers: list[Header], record: OpenedRecord | None) -> bool:
     if record is None:
         return writer.append(now_ms, None, None, headers)
-    return writer.append(now_ms, record.key, record.value, [*record.headers, *headers])
+    copied = [(copied_name(name), value) for name, value in record.headers]
+    return writer.append(now_ms, record.key, record.value, [*copied, *headers])
 
 
 def _add(runs: list[OffsetRun], offset: int) -> None:

@@ -24,7 +24,8 @@ from kshare_gateway.request_context import RequestContext
 from kshare_gateway.security.access import on_group
 from kshare_gateway.served_apis import ResponseSize, serve
 from kshare_gateway.share.answers import LeaderAnswer, PartitionAnswer
-from kshare_gateway.share.fetching import UNAVAILABLE_PAUSE_MS, FetchTerms
+from kshare_gateway.share.error_back_off import LONGEST_PAUSE_MS
+from kshare_gateway.share.fetching import FetchTerms
 from kshare_gateway.share.requests import (
     Acknowledgements,
     LeaderHints,
@@ -82,7 +83,7 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
     terms = _terms(request, context.gateway.configs.integer("fetch.max.bytes"), context.client_id)
     if any(answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID for answer in unreadable):
         # The client asks again for a topic that this gateway may know in a moment: others' records wait no longer.
-        terms.max_wait_ms = min(terms.max_wait_ms, UNAVAILABLE_PAUSE_MS)
+        terms.max_wait_ms = min(terms.max_wait_ms, LONGEST_PAUSE_MS)
     first: list[LeaderAnswer] = []
     if fetched and terms.max_bytes > 0:
         room = context.reserve_at_once(terms.max_bytes, expected_bytes=terms.min_bytes)

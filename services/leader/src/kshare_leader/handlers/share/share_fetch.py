@@ -10,10 +10,10 @@ Where less than `min_bytes` could be acquired and the request may wait, it waits
 `max_wait_ms` is over, it acquires the records that are available. The fetches that have waited longest are served
 first, before a new fetch. The answer also waits for the acknowledgements to be durable, as Kafka's does.
 
-Errors of a partition are returned with the others' records. Without records they end the request at once, and errors
-that occur while it waits end it too. A share-partition whose state is not available (still loading, share coordinator
-unreachable) is no error: the client gets no records and asks again, because Java's client treats unknown fetch errors
-as fatal.
+Errors of a partition are returned with the others' records, for which the request waits. It ends at once when all of
+its partitions have errors, and when a share-partition is dropped while it waits. A share-partition whose state is not
+available (still loading, share coordinator unreachable) is no error: the client gets no records and asks again, because
+Java's client treats unknown fetch errors as fatal.
 
 With IsRenewAck nothing is acquired. If the call is cancelled, or its gateway leaves the cluster before the answer, the
 records that it acquired are released, and their deliveries do not count. If its answer is lost on the way, the gateway
@@ -188,7 +188,7 @@ class ShareFetchCall:
         *,
         at_least_one_batch: bool,
     ) -> bool:
-        """Acquires records of one share-partition; whether it has records or an error for the answer.
+        """Acquires records of one share-partition; whether it has records or an error that ends the fetch.
 
         Without a lease it acquires none, also for a fetch that waits or whose session is remembered from before. It
         acquires none either when the fetch's gateway is gone.
@@ -201,8 +201,12 @@ class ShareFetchCall:
             fetch.taken = served.take(self._taking, max_bytes, at_least_one_batch=at_least_one_batch)
         except StorageFailure as failure:
             fetch.error, fetch.served = KafkaError(failure.code, str(failure)), None
-            return True
+            return self._ends_with_error()
         return bool(fetch.taken.records)
+
+    def _ends_with_error(self) -> bool:
+        """Whether there is no share-partition left whose records a fetch with an error could wait for."""
+        return all(fetch.served is None for fetch in self._partitions)
 
     def _read_settings(self) -> None:
         """Before each attempt, as the group's configs may have changed."""
