@@ -86,11 +86,12 @@ class PartitionLog:
         producers_limit: int = PRODUCERS_LIMIT,
         reader: RecordReader | None = None,
         settle: Callable[[], None] = lambda: None,
+        rows: KeyValueStore | None = None,
     ) -> None:
-        """Opens the log; StorageFailure where its end cannot be read or is damaged.
+        """Opens the log; StorageFailure where its end cannot be read or its last batch is damaged.
 
         `report` is called when a listener raises. `settle` waits until no append is between `writes` and `commit`; it
-        is called before the log changes in another way.
+        is called before the log changes in another way. `rows` are those below the checksums, for what their keys tell.
         """
         self._settle = settle
         self._key = key
@@ -100,7 +101,7 @@ class PartitionLog:
         self.reader = reader or RecordReader()
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
-        self._stored = StoredBatches(store, key)
+        self._stored = StoredBatches(store, key, rows=rows)
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listener_number = 0
         self.settings = settings
@@ -111,7 +112,7 @@ class PartitionLog:
         """Bytes appended since the log was opened; a waiting fetch measures new data by it."""
         try:
             self.producers = ProducerState(store, key, limit=producers_limit)
-            extent = self._stored.open_extent()
+            extent = self._stored.open_extent(tolerates_damage=True)
             self._positions, self.segments, self._next_offset, self._unindexed_bytes, self._leader_epochs = extent
             self._old_batches = OldBatches(
                 store, self._prefix, self._next_offset, self.reader, on_found=self.notify, report=self._report
