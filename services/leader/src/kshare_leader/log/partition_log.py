@@ -29,7 +29,7 @@ from contextlib import suppress
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
-from kshare_core.leader_epochs import EpochEntry
+from kshare_core.leader_epochs import EpochEntry, epoch_at
 from kshare_core.log_fields import about
 from kshare_leader.log import keys
 from kshare_leader.log.batch_validation import CheckedBatch
@@ -395,9 +395,8 @@ class PartitionLog:
         return found
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the batch that holds `offset`, or of the next one; the newest epoch at the log's end."""
-        batches = self.read(offset, 1)
-        return read_header(batches[0].data).partition_leader_epoch if batches else self.leader_epoch
+        """See ServedLog; from the history, so that a damaged batch hides no offset."""
+        return epoch_at(self.leader_epochs, offset)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """See TopicLog. KafkaError CORRUPT_MESSAGE where a batch cannot be opened or its header is wrong."""
