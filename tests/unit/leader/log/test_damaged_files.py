@@ -378,3 +378,25 @@ def test_a_batch_that_was_read_wrongly_once_keeps_its_timestamps() -> None:
         assert await log.offset_for_timestamp(500) == (1_000, 10)
 
     run(test())
+
+
+def test_damaged_files_of_batches_are_removed_with_the_records_in_them(
+    crashed_with_files: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(crashed_with_files, tmp_path / "copy")
+    for folder in (path / FOLDER).iterdir():
+        for file in sorted(folder.iterdir())[:-1]:
+            file.write_bytes(bytes(file.stat().st_size))
+    store = opened(path, batches_in_files=True)
+    try:
+        log = open_logs(store, rows=rows_below(store)).lookup(KEY)
+        change = log.plan_start(5 * (BATCHES - 2))
+        assert change is not None
+        store.write(change.writes)
+        log.commit_start(change)
+        assert log.remove_unreachable()
+        prefix = keys.partition_prefix(KEY)
+        left = [keys.number_of(key) for key, _ in rows_below(store).scan(keys.LOG, prefix, keys.after_prefix(prefix))]
+        assert left == [5 * (BATCHES - 2), 5 * (BATCHES - 1)]
+    finally:
+        store.close()

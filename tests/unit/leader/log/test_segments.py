@@ -206,6 +206,23 @@ def test_what_lies_below_the_start_is_gone_at_once_and_freed_later() -> None:
     assert asyncio.run(log.log.offset_for_timestamp(203)) == (300, 9)
 
 
+@pytest.mark.parametrize(
+    ("start_offset", "left"), [(2, [0, 3, 6, 9]), (3, [3, 6, 9]), (4, [3, 6, 9]), (7, [6, 9]), (11, [9]), (12, [])]
+)
+@pytest.mark.parametrize("damaged", [0, 3, 6])
+def test_what_lies_below_the_start_is_freed_whichever_batch_is_damaged(
+    start_offset: int, left: list[int], damaged: int
+) -> None:
+    log = HousekeptLog(TopicSettings(), tail_bytes=0)
+    for _ in range(4):
+        log.append([b"a", b"b", b"c"])
+    log.store.write([Write(keys.LOG, keys.long_key(PREFIX, damaged), b"damaged")])
+    log.move_start(start_offset)
+    assert log.log.remove_unreachable() == (len(left) < 4)
+    assert [keys.number_of(key) for key, _ in log.store.scan(keys.LOG, PREFIX)] == left
+    assert not log.log.remove_unreachable()
+
+
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 1_000], ids=["one segment", "many segments"])
 def test_older_records_are_found_by_time_after_a_newer_one_before_them_was_removed(
     monkeypatch: pytest.MonkeyPatch, segment_bytes: int

@@ -525,13 +525,15 @@ class PartitionLog:
             return False
         self._settle()
         start_offset = self._positions.start_offset
-        first = next(iter(self._stored.from_offset(start_offset)), None)
-        end = keys.long_key(self._prefix, start_offset if first is None else first.base_offset)
+        # Keys alone, so that a damaged batch keeps nothing on the disk. The last batch that begins at or before the
+        # start stays, as it may hold the start; in an empty log none does.
+        is_empty = start_offset >= self._next_offset
+        first_offset = start_offset if is_empty else max(self._stored.base_offset_before(start_offset), 0)
         # After a restart there is usually nothing below; a scan finds that out without a write.
-        found = any(True for _ in self._store.scan(keys.LOG, self._prefix, end))
+        found = self._stored.base_offset_before(first_offset - 1) >= 0
         if found:
             self.producers.aborted.forget_before(start_offset)
-            self._store.delete_range(keys.LOG, self._prefix, end)
+            self._store.delete_range(keys.LOG, self._prefix, keys.long_key(self._prefix, first_offset))
         self._has_unreachable = False
         return found
 

@@ -260,7 +260,7 @@ class StoredBatches:
         return [(keys.number_of(key), len(row)) for key, row in self._rows.scan(keys.LOG, start, self._prefix_end)]
 
     def base_offset_before(self, offset: int) -> int:
-        """The highest base offset up to `offset`; -1 where there is none. Begun writes may be missing."""
+        """The highest base offset up to `offset`, from -1 on; -1 where there is none. Begun writes may be missing."""
         upper = keys.long_key(self._prefix, offset + 1)
         for key, _ in self._rows.scan(keys.LOG, self._prefix, upper, reverse=True):
             return keys.number_of(key)
