@@ -16,7 +16,7 @@ writes are part of the log's. `prepare_end` adds the marker that ends a transact
 
 **Deletion.** Retention and DeleteRecords move the log start offset with one durable write (`plan_start`,
 `commit_start`). Nothing below it can be read afterwards; the bytes are removed later (`remove_unreachable`). Compaction
-replaces the batches of closed segments (`rewrite`) and keeps their offsets.
+replaces the batches of closed segments (`rewrite`), keeps their offsets, and thins out the index of timestamps.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
 """
 LOOKUP_SLICE_BYTES = 1024 * 1024
 """Bytes that a look-up by time reads before it yields to the event loop."""
+INDEX_SLICE = 5_000
+"""Entries of the timestamp index that one write thins out."""
 
 
 class PartitionLog:
@@ -569,6 +571,18 @@ class PartitionLog:
         self.segments.replace(segments, merged)
         self._max_timestamp_ms = newest_ms
         self._tails.replace(self._key, batches)
+
+    def thin_index(self, cuts: Sequence[int], first_ms: int) -> int | None:
+        """Leaves one entry of the timestamp index before each of the offsets `cuts`, in one write; StorageFailure.
+
+        Processes the entries from the timestamp `first_ms` on, at most INDEX_SLICE of them, and returns where to go on;
+        None at the end.
+        """
+        self._settle()
+        crowded, next_ms = self._stored.crowded_index_keys(cuts, first_ms, INDEX_SLICE)
+        if crowded:
+            self._store.write([Write(keys.TIMESTAMPS, key, None) for key in crowded])
+        return next_ms
 
     def mark_clean(self, first_dirty_offset: int) -> None:
         """Stores that compaction has processed all records below `first_dirty_offset`; StorageFailure."""

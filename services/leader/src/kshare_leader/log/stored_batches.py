@@ -7,7 +7,8 @@ never served. The fields outside of the CRC (base offset and length) are checked
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -134,6 +135,26 @@ class StoredBatches:
                 break
             found.append(key)
         return found
+
+    def crowded_index_keys(self, cuts: Sequence[int], first_ms: int, limit: int) -> tuple[list[bytes], int | None]:
+        """Keys of the timestamp index's entries that have a later one before the next of the offsets `cuts`.
+
+        Of `limit` entries from the timestamp `first_ms` on; and the timestamp to go on from, None behind the last cut.
+        The newest entry is not among them, because an opened log is read from the end of its index.
+        """
+        found: list[bytes] = []
+        before: tuple[bytes, int] | None = None
+        entries = self._store.scan(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, first_ms), self._prefix_end)
+        for count, (key, value) in enumerate(entries):
+            piece = bisect_left(cuts, keys.parse_timestamp_value(value))
+            if piece == len(cuts):
+                break
+            if before is not None and before[1] == piece:
+                found.append(before[0])
+            if count == limit:
+                return found, keys.timestamp_of(key)
+            before = key, piece
+        return found, None
 
     def lowered_index(self, newest_ms: int) -> list[Write]:
         """The writes after which no entry of the timestamp index is newer than `newest_ms`, the log's newest record.
