@@ -54,7 +54,7 @@ from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
-from kshare_runtime.ports import AppendedWrite, KeyValueStore, Write
+from kshare_runtime.ports import AppendedWrite, KeyRange, KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
     BatchHeader,
@@ -504,8 +504,6 @@ class PartitionLog:
             return None
         positions = Positions(start_offset, self._positions.first_dirty_offset)
         change = plan_start(self.segments, positions, self._next_offset, self._prefix)
-        change.writes.extend([Write(keys.TIMESTAMPS, key, None) for key in self._stored.index_keys_below(start_offset)])
-        change.writes.extend(self._stored.lowered_index(self.segments.newest_without(change.gone)))
         change.writes.extend(self._leader_epochs.removals(start_offset, self._prefix))
         return change
 
@@ -519,9 +517,10 @@ class PartitionLog:
         self._has_unreachable = True
 
     def remove_unreachable(self) -> bool:
-        """Frees the disk of batches and aborted transactions below the log start offset; StorageFailure.
+        """Frees the disk of what a log that begins at its start offset does not need; StorageFailure.
 
-        Returns whether there were any.
+        Returns whether there were batches below. Entries of the index of timestamps are removed here as well, because
+        there is one for each MiB: until then look-ups begin at the start offset instead.
         """
         if not self._has_unreachable:
             return False
@@ -533,9 +532,14 @@ class PartitionLog:
         first_offset = start_offset if is_empty else max(self._stored.base_offset_before(start_offset), 0)
         # After a restart there is usually nothing below; a scan finds that out without a write.
         found = self._stored.base_offset_before(first_offset - 1) >= 0
+        writes, ranges = self._stored.useless_index(start_offset, self.segments.newest_timestamp_ms)
+        if writes:  # before the entries that it replaces are removed: an opened log is read from the end of its index
+            self._store.write(writes)
         if found:
             self.producers.aborted.forget_before(start_offset)
-            self._store.delete_range(keys.LOG, self._prefix, keys.long_key(self._prefix, first_offset))
+            ranges.append(KeyRange(keys.LOG, self._prefix, keys.long_key(self._prefix, first_offset)))
+        if ranges:
+            self._store.delete_ranges(ranges)
         self._has_unreachable = False
         return found
 

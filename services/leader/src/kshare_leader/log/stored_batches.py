@@ -17,6 +17,7 @@ from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.log import keys
 from kshare_leader.log.leader_epoch_history import LeaderEpochHistory
+from kshare_leader.log.record_reader import LOWEST_TIMESTAMP
 from kshare_leader.log.segments import (
     UNKNOWN_TIME,
     Positions,
@@ -27,7 +28,7 @@ from kshare_leader.log.segments import (
 )
 from kshare_leader.ports import StoredBatch
 from kshare_runtime.large_values.files import DamagedValue
-from kshare_runtime.ports import KeyValueStore, Write
+from kshare_runtime.ports import KeyRange, KeyValueStore, Write
 from kshare_wire.record_batches import NO_TIMESTAMP, check_crc, read_header
 
 FIRST_OFFSET = 0
@@ -127,14 +128,62 @@ class StoredBatches:
             return keys.parse_timestamp_value(value)
         return FIRST_OFFSET
 
-    def index_keys_below(self, start_offset: int) -> list[bytes]:
-        """Keys of timestamp index entries that are useless for a log that starts at `start_offset`."""
-        found: list[bytes] = []
-        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end):
-            if keys.parse_timestamp_value(value) > start_offset:
-                break
-            found.append(key)
-        return found
+    def useless_index(self, start_offset: int, newest_ms: int) -> tuple[list[Write], list[KeyRange]]:
+        """The entries of the timestamp index that are useless for a log that starts at `start_offset`.
+
+        They are ranges to be removed, whatever the log's size: those before the first entry above the start, and those
+        of timestamps above `newest_ms`, the log's newest record, whose place the write takes (`lowered_index`).
+        """
+        last = self._last_entry()
+        if last is None:
+            return [], []
+        newest, end_offset = last
+        writes: list[Write] = []
+        ranges: list[KeyRange] = []
+        if newest > newest_ms:
+            end_offset = max(end_offset, self.indexed_offset_before(newest_ms + 1))
+            writes.append(self._entry(newest_ms, end_offset))
+            above = keys.timestamp_key(self._prefix, newest_ms + 1)
+            ranges.append(KeyRange(keys.TIMESTAMPS, above, keys.timestamp_key(self._prefix, newest) + b"\0"))
+            newest = newest_ms
+        needed = keys.timestamp_key(self._prefix, self._first_needed(start_offset, newest))
+        if next(self._store.scan(keys.TIMESTAMPS, self._prefix, needed), None) is not None:
+            ranges.append(KeyRange(keys.TIMESTAMPS, self._prefix, needed))
+        return writes, ranges
+
+    def _last_entry(self) -> tuple[int, int] | None:
+        """The newest timestamp of the timestamp index and its offset."""
+        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
+            return keys.timestamp_of(key), keys.parse_timestamp_value(value)
+        return None
+
+    def _first_needed(self, start_offset: int, newest_ms: int) -> int:
+        """A timestamp before which all entries have offsets up to `start_offset`; at most `newest_ms`.
+
+        Offsets grow with timestamps, so some forty seeks find it, and one where nothing is to be removed. An entry of
+        an older version may be out of order; the look-ups that would begin there begin earlier without it.
+        """
+        low, high = LOWEST_TIMESTAMP, newest_ms
+        middle = low
+        while low < high:
+            found = self._entry_between(middle, newest_ms)
+            if found is None or found[1] > start_offset:
+                high = middle
+            else:
+                low = found[0] + 1
+            middle = (low + high) // 2
+        return low
+
+    def _entry_between(self, first_ms: int, end_ms: int) -> tuple[int, int] | None:
+        """The timestamp and the offset of the first entry with first_ms <= timestamp < end_ms."""
+        start, end = keys.timestamp_key(self._prefix, first_ms), keys.timestamp_key(self._prefix, end_ms)
+        for key, value in self._store.scan(keys.TIMESTAMPS, start, end):
+            return keys.timestamp_of(key), keys.parse_timestamp_value(value)
+        return None
+
+    def _entry(self, timestamp_ms: int, end_offset: int) -> Write:
+        key = keys.timestamp_key(self._prefix, timestamp_ms)
+        return Write(keys.TIMESTAMPS, key, keys.timestamp_value(end_offset))
 
     def crowded_index_keys(self, cuts: Sequence[int], first_ms: int, limit: int) -> tuple[list[bytes], int | None]:
         """Keys of the timestamp index's entries that have a later one before the next of the offsets `cuts`.
@@ -165,8 +214,7 @@ class StoredBatches:
         stale, end_offset = self._entries_above(newest_ms)
         if not stale:
             return []
-        lowered = Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, newest_ms), keys.timestamp_value(end_offset))
-        return [*(Write(keys.TIMESTAMPS, key, None) for key in stale), lowered]
+        return [*(Write(keys.TIMESTAMPS, key, None) for key in stale), self._entry(newest_ms, end_offset)]
 
     def _entries_above(self, newest_ms: int) -> tuple[list[bytes], int]:
         """The keys of entries above a timestamp, and the end offset of the index."""
