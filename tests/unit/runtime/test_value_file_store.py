@@ -188,6 +188,65 @@ def test_files_go_with_their_last_row(
     store.close()
 
 
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_the_last_file_goes_with_its_last_row_also_where_only_small_values_follow(
+    tmp_path: Path, is_opened_again: bool
+) -> None:
+    store = opened(tmp_path)
+    for number in range(15):
+        store.write(appended("a", number))
+    for number in range(15, 20):
+        store.write(appended("a", number, value=b"small"))
+    last = 14
+    if is_opened_again:  # where its last value lies is not known any more, but no later than the last row
+        store.close()
+        store = opened(tmp_path)
+        last = 19
+    for number in range(20, 25):
+        store.write(appended("a", number, value=b"small"))
+    store.delete_range("log", b"a", b"a%03d" % last)
+    assert files(tmp_path) == {"a": [10]} and numbers(store) == list(range(last, 25))
+    store.delete_range("log", b"a", b"a%03d" % (last + 1))
+    assert files(tmp_path) == {} and numbers(store) == list(range(last + 1, 25))
+    store.write(appended("a", 25))
+    assert files(tmp_path) == {"a": [25]} and store.get("log", b"a025") == LARGE
+    store.close()
+
+
+def test_a_last_file_whose_end_was_cut_goes_with_the_last_row_that_was_left(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in range(10):
+        store.write(appended("a", number))
+    store.delete_range("log", b"a005", b"b")
+    for number in range(5, 20):
+        store.write(appended("a", number, value=b"small"))
+    store.delete_range("log", b"a", b"a004")
+    assert files(tmp_path) == {"a": [0]} and store.get("log", b"a004") == LARGE
+    store.delete_range("log", b"a", b"a005")
+    assert files(tmp_path) == {} and numbers(store) == list(range(5, 20))
+    store.close()
+
+
+def test_a_file_that_grows_after_a_removal_is_not_removed_before_its_new_end(tmp_path: Path) -> None:
+    """Also where its last values were begun only, and lie in no row yet."""
+
+    async def test() -> None:
+        store = opened(tmp_path, HeldSync)
+        store.write(appended("a", 1))
+        store.delete_range("log", b"a", b"a001")
+        results: list[bool] = []
+        store.begin_write(appended("a", 2), lambda failure: results.append(failure is None))
+        store.begin_write(appended("a", 3, value=b"small"), lambda failure: results.append(failure is None))
+        store.delete_range("log", b"a", b"a002")
+        assert numbers(store) == [2, 3] and store.get("log", b"a002") == LARGE
+        store.delete_range("log", b"a", b"a003")
+        assert files(tmp_path) == {} and numbers(store) == [3]
+        store.close()
+        assert results == [True, True]
+
+    asyncio.run(test())
+
+
 def test_after_a_cut_end_the_same_keys_are_appended_again(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for number in range(15):

@@ -23,6 +23,7 @@ UNKNOWN_LEADER_EPOCH = -1
 _ENTRY = Struct(">iq")
 _EPOCH = Struct(">i")
 _LEADER_EPOCH = attrgetter("leader_epoch")
+_START_OFFSET = attrgetter("start_offset")
 
 
 class EpochEntry(NamedTuple):
@@ -72,6 +73,12 @@ def common_end_offset(known: Sequence[EpochEntry], log: Sequence[EpochEntry], lo
             return min(known_end, ends_at)
         known_end = entry.start_offset
     return 0
+
+
+def epoch_at(log: Sequence[EpochEntry], offset: int) -> int:
+    """The leader epoch that wrote, or would write, the record at an offset; -1 below the first entry."""
+    after = bisect_right(log, offset, key=_START_OFFSET)
+    return log[after - 1].leader_epoch if after else UNKNOWN_LEADER_EPOCH
 
 
 class EpochEnd(NamedTuple):

@@ -180,7 +180,7 @@ class ServedLog(TopicLog, Protocol):
         ...
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`, or of the next one; the newest epoch at the log's end."""
+        """The leader epoch of the record at `offset`; the newest epoch at the log's end."""
         ...
 
     async def offset_of_max_timestamp(self) -> TimestampOffset | None:

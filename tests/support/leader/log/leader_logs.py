@@ -72,6 +72,7 @@ def open_logs(
     aside: Aside | None = None,
     node_id: int = NODE_ID,
     seen_ids: SeenProducerIds | None = None,
+    rows: KeyValueStore | None = None,
 ) -> PartitionLogs:
     """The logs of a node after a first view with `topics`, by default one topic of two partitions."""
     logs = PartitionLogs(
@@ -84,6 +85,7 @@ def open_logs(
         tails=tails,
         aside=aside,
         seen_ids=seen_ids,
+        rows=rows,
     )
     logs.on_view(CatalogView(), view_of(*(topics or (topic(),))))
     return logs

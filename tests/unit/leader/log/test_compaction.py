@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from kshare_core.errors import KafkaError
-from kshare_leader.log import compaction, keys
+from kshare_leader.log import compaction, keys, partition_log
 from kshare_leader.log.compaction import LogCompaction, Step, plan_compaction
+from kshare_leader.log.producers import pending_appends
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.ports import AbortedTransaction
 from kshare_runtime.ports import Write
@@ -448,8 +449,9 @@ def test_a_batch_of_very_many_records_is_read_in_pieces_and_opened_beside_the_ev
     roll(log)
     steps = steps_of(log, keys_limit=1_000_000)
     # For each of the two passes: it is opened aside, then read in 30 pieces; in the second it is also written anew.
+    # One more step thins out the index of timestamps.
     assert sum(1 for step in steps if not isinstance(step, int)) == 3 + 2 * 30
-    assert steps.count(0) == 2 * (150_000 // 5_000 - 1)
+    assert steps.count(0) == 2 * (150_000 // 5_000 - 1) + 1
     batches = log.batches()
     assert read_header(batches[0].data).record_count == 149_999
     assert [record.key for record in open_records(batches[1].data)] == [b"key-7"]
@@ -468,3 +470,53 @@ def test_one_batch_may_have_more_keys_than_a_run_remembers() -> None:
         runs += 1
     assert runs == 3
     assert [read_header(batch.data).record_count for batch in log.batches()[:-1]] == [3_000]
+
+
+@pytest.mark.parametrize("index_slice", [1, 2, 5_000])
+def test_the_index_of_timestamps_grows_with_the_batches_that_stay(
+    monkeypatch: pytest.MonkeyPatch, index_slice: int
+) -> None:
+    """Not with all that was ever appended; and whatever is left of it, each record is found by its time."""
+    monkeypatch.setattr(pending_appends, "INDEX_INTERVAL_BYTES", 200)
+    monkeypatch.setattr(compaction, "INDEX_INTERVAL_BYTES", 400)
+    monkeypatch.setattr(partition_log, "INDEX_SLICE", index_slice)
+    log = compacted(segment_bytes=1_000)
+
+    def entries() -> list[tuple[int, int]]:
+        rows = log.store.scan(keys.TIMESTAMPS, keys.partition_prefix(KEY))
+        return [(keys.timestamp_of(key), keys.parse_timestamp_value(value)) for key, value in rows]
+
+    counts = []
+    for turn in range(5):
+        for index in range(30):
+            put(log, (b"key %d" % (index % 2), b"v" * 150), *[(b"once %d" % turn, b"v")] * (index == 0))
+        newest = entries()[-1]
+        before = len(entries())
+        log.compact()
+        counts.append(len(entries()))
+        assert entries()[-1] == newest, "an opened log is read from the end of the index"
+        assert counts[-1] < before - 20
+        log.restart()
+        for batch in log.batches():
+            for record in open_records(batch.data):
+                found = asyncio.run(log.log.offset_for_timestamp(record.timestamp_ms))
+                assert found is not None and found.timestamp_ms == record.timestamp_ms
+                assert found.offset <= record.offset <= batch.last_offset
+    assert counts[-1] <= counts[0] + 5
+
+
+def test_the_index_of_timestamps_keeps_an_entry_for_each_interval_of_batches_that_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look-up by time would read a whole segment otherwise."""
+    monkeypatch.setattr(pending_appends, "INDEX_INTERVAL_BYTES", 200)
+    monkeypatch.setattr(compaction, "INDEX_INTERVAL_BYTES", 200)
+    log = compacted(segment_bytes=1 << 20)
+    for index in range(20):
+        put(log, (b"key %d" % index, b"v" * 150))
+    before = list(log.store.scan(keys.TIMESTAMPS, keys.partition_prefix(KEY)))
+    roll(log)
+    log.compact()
+    assert len(before) > 5
+    after = list(log.store.scan(keys.TIMESTAMPS, keys.partition_prefix(KEY)))
+    assert after[: len(before)] == before

@@ -14,6 +14,7 @@ import pytest
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
 from kshare_leader.engine.embedded import rows_below
+from kshare_leader.handlers.delete_records import DeleteRecordsHandler
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.log import keys
 from kshare_leader.log.deleted_topics.stray_topics import StrayTopics
@@ -25,7 +26,7 @@ from kshare_leader.log.tail import TailCache
 from kshare_rpc.catalog import CatalogView
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.large_values.rocks import FOLDER, RocksValueFileStore
-from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.memory_store import DiskEvents, MemoryDisk, MemoryStore
 from kshare_runtime.ports import Write
 from kshare_runtime.rocks_store import RocksStore
 from kshare_wire.record_reading import open_records
@@ -117,7 +118,7 @@ def outcome(path: Path, *, batches_in_files: bool = False) -> str:
         return "refused"
     reports: list[str] = []
     try:
-        logs = open_logs(store, report=reports.append)
+        logs = open_logs(store, report=reports.append, rows=rows_below(store))
         found = []
         for key in (KEY, SECOND):
             log = logs.find(key)
@@ -207,6 +208,21 @@ def test_undamaged_files_are_served_whole(crashed: Path, crashed_with_files: Pat
     assert outcome(copy, batches_in_files=True) == "served served"
 
 
+async def fetch(logs: PartitionLogs, offset: int) -> tuple[int, int]:
+    """The error code and the bytes of a Fetch of KEY's partition."""
+    partition = leader_pb2.FetchRequest.Partition(
+        topic_id=TOPIC,
+        partition=KEY.partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        partition_max_bytes=1 << 20,
+    )
+    request = leader_pb2.FetchRequest(max_bytes=1 << 20, partitions=[partition])
+    answer, payload = await FetchHandler(logs)(request, memoryview(b""))
+    (found,) = answer.partitions
+    return found.error_code, sum(len(piece) for piece in payload)
+
+
 @pytest.mark.parametrize(
     ("at", "form", "value"),
     [
@@ -241,32 +257,146 @@ def test_a_damaged_batch_is_never_served_and_the_rest_is(
         tails = TailCache(partition_limit_bytes=0, node_limit_bytes=0)
         logs = open_logs(store, topic(), report=reports.append, tails=tails)
 
-        async def fetch(key: TopicPartition, offset: int) -> tuple[int, int]:
-            partition = leader_pb2.FetchRequest.Partition(
-                topic_id=TOPIC,
-                partition=key.partition,
-                current_leader_epoch=-1,
-                fetch_offset=offset,
-                partition_max_bytes=1 << 20,
-            )
-            request = leader_pb2.FetchRequest(max_bytes=1 << 20, partitions=[partition])
-            answer, payload = await FetchHandler(logs)(request, memoryview(b""))
-            (found,) = answer.partitions
-            return found.error_code, sum(len(piece) for piece in payload)
-
         log = logs.lookup(KEY)
         before = sum(batch.length for batch in log.read(0, 1 << 20))
         assert [batch.base_offset for batch in log.read(0, 1 << 20)] == [0, 5]
-        assert await fetch(KEY, 0) == (ErrorCode.NONE, before)
+        assert await fetch(logs, 0) == (ErrorCode.NONE, before)
         assert reports == []
         for offset in (10, 12, 14):
             for _ in range(3):
-                assert await fetch(KEY, offset) == (ErrorCode.CORRUPT_MESSAGE, 0)
+                assert await fetch(logs, offset) == (ErrorCode.CORRUPT_MESSAGE, 0)
         assert 1 <= len(reports) <= 3
         assert all(log.name in report and "offset 10" in report for report in reports)
-        code, size_bytes = await fetch(KEY, 15)
+        code, size_bytes = await fetch(logs, 15)
         assert (code, size_bytes > 0) == (ErrorCode.NONE, True)
         assert all_values(logs.lookup(SECOND)) == CONFIRMED
         assert (await logs.append(KEY, memoryview(build_batch()))).base_offset == 5 * BATCHES
 
     run(test())
+
+
+def reopened_with_damage(store: MemoryStore, logs: PartitionLogs, base_offset: int) -> PartitionLogs:
+    """The logs of the next start, before which a byte of a batch became wrong."""
+    logs.close()
+    place = keys.long_key(keys.partition_prefix(KEY), base_offset)
+    stored = store.get(keys.LOG, place)
+    assert stored is not None
+    store.write([Write(keys.LOG, place, flipped(stored, len(stored) - 1))])
+    return open_logs(store, topic(), tails=TailCache(partition_limit_bytes=0, node_limit_bytes=0))
+
+
+@pytest.mark.parametrize("damaged", [0, 10, 5 * BATCHES - 10])
+def test_a_damaged_batch_that_is_read_at_the_start_keeps_no_other_batch_from_being_served(damaged: int) -> None:
+    """All batches come after the last row of the active segment."""
+
+    async def test() -> None:
+        store = MemoryDisk().open_store("leader")
+        logs = open_logs(store)
+        await fill(logs)
+        sizes = [(segment.end_offset, segment.size_bytes) for segment in logs.lookup(KEY).segments]
+        logs = reopened_with_damage(store, logs, damaged)
+        log = logs.lookup(KEY)
+        assert [(segment.end_offset, segment.size_bytes) for segment in log.segments] == sizes
+        for offset in range(0, 5 * BATCHES, 5):
+            code, size_bytes = await fetch(logs, offset)
+            expected = ErrorCode.CORRUPT_MESSAGE if offset == damaged else ErrorCode.NONE
+            assert (code, size_bytes > 0) == (expected, offset != damaged)
+        assert (await logs.append(KEY, memoryview(build_batch()))).base_offset == 5 * BATCHES
+        partition = leader_pb2.DeleteRecordsRequest.Partition(topic_id=TOPIC, partition=0, offset=damaged + 5)
+        request = leader_pb2.DeleteRecordsRequest(partitions=[partition])
+        (deleted,) = (await DeleteRecordsHandler(logs)(request, memoryview(b""))).results
+        assert (deleted.error_code, deleted.low_watermark) == (ErrorCode.NONE, damaged + 5)
+        assert len(all_values(log)) == 5 * BATCHES + 1 - (damaged + 5)
+
+    run(test())
+
+
+def test_a_damaged_batch_that_holds_the_start_of_the_log_keeps_no_other_batch_from_being_served() -> None:
+    async def test() -> None:
+        store = MemoryDisk().open_store("leader")
+        logs = open_logs(store)
+        await fill(logs)
+        logs.move_starts([(logs.lookup(KEY), 12)])
+        sizes = [(segment.end_offset, segment.size_bytes) for segment in logs.lookup(KEY).segments]
+        logs = reopened_with_damage(store, logs, 10)
+        assert [(segment.end_offset, segment.size_bytes) for segment in logs.lookup(KEY).segments] == sizes
+        assert (await fetch(logs, 12))[0] == ErrorCode.CORRUPT_MESSAGE
+        assert (await fetch(logs, 15))[0] == ErrorCode.NONE
+
+    run(test())
+
+
+def test_a_damaged_last_batch_takes_its_partition_offline_since_the_end_of_the_log_is_unknown() -> None:
+    async def test() -> None:
+        store = MemoryDisk().open_store("leader")
+        logs = open_logs(store)
+        await fill(logs)
+        logs = reopened_with_damage(store, logs, 5 * BATCHES - 5)
+        assert logs.find(KEY) is None
+        (problem,) = logs.problems()
+        assert f"the batch at offset {5 * BATCHES - 5} of partition" in problem
+        assert all_values(logs.lookup(SECOND)) == CONFIRMED
+
+    run(test())
+
+
+def test_damage_to_a_file_of_batches_takes_a_partition_offline_only_at_its_last_batch(
+    crashed_with_files: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(crashed_with_files, tmp_path / "copy")
+    folder, other = sorted((path / FOLDER).iterdir())
+    first = min(folder.iterdir())
+    first.write_bytes(flipped(first.read_bytes(), 70))
+    assert outcome(path, batches_in_files=True) == "damaged served"
+    last = max(other.iterdir())
+    last.write_bytes(flipped(last.read_bytes(), last.stat().st_size - 1))
+    assert outcome(path, batches_in_files=True) == "damaged offline"
+
+
+def test_a_batch_that_was_read_wrongly_once_keeps_its_timestamps() -> None:
+    class WrongOnce(DiskEvents):
+        """The first read of a batch in the middle has a wrong bit."""
+
+        count = 0
+
+        def value_read(self, family: str, key: bytes, value: bytes) -> bytes:
+            is_wrong = family == keys.LOG and keys.number_of(key) == 10 and not self.count
+            self.count += is_wrong
+            return flipped(value, 70) if is_wrong else value
+
+    async def test() -> None:
+        disk = MemoryDisk()
+        logs = open_logs(disk.open_store("leader"))
+        for base_offset in range(0, 20, 5):
+            batch = build_batch([b"x"] * 5, timestamps_ms=[1_000 if base_offset == 10 else 1] * 5)
+            await logs.append(KEY, memoryview(batch))
+        logs.close()
+        disk.crash()
+        disk.events = events = WrongOnce()
+        log = open_logs(disk.open_store("leader"), topic()).lookup(KEY)
+        assert events.count == 1
+        assert await log.offset_for_timestamp(500) == (1_000, 10)
+
+    run(test())
+
+
+def test_damaged_files_of_batches_are_removed_with_the_records_in_them(
+    crashed_with_files: Path, tmp_path: Path
+) -> None:
+    path = shutil.copytree(crashed_with_files, tmp_path / "copy")
+    for folder in (path / FOLDER).iterdir():
+        for file in sorted(folder.iterdir())[:-1]:
+            file.write_bytes(bytes(file.stat().st_size))
+    store = opened(path, batches_in_files=True)
+    try:
+        log = open_logs(store, rows=rows_below(store)).lookup(KEY)
+        change = log.plan_start(5 * (BATCHES - 2))
+        assert change is not None
+        store.write(change.writes)
+        log.commit_start(change)
+        assert log.remove_unreachable()
+        prefix = keys.partition_prefix(KEY)
+        left = [keys.number_of(key) for key, _ in rows_below(store).scan(keys.LOG, prefix, keys.after_prefix(prefix))]
+        assert left == [5 * (BATCHES - 2), 5 * (BATCHES - 1)]
+    finally:
+        store.close()

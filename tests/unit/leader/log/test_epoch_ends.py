@@ -15,7 +15,7 @@ from kshare_leader.handlers.offset_for_leader_epoch import OffsetForLeaderEpochH
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
-from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic
+from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic, view_of
 from support.wire.record_building import build_batch
 
 NOTHING = memoryview(b"")
@@ -91,5 +91,23 @@ def test_errors(key: TopicPartition, current: int, code: ErrorCode) -> None:
     async def scenario() -> None:
         logs = open_logs(MemoryDisk().open_store("leader"), topic(leaders=(1, 1, 2)))
         assert await asked(logs, 3, key=key, current=current) == (code, -1, -1)
+
+    asyncio.run(scenario())
+
+
+def test_no_epoch_ends_before_the_log_starts() -> None:
+    """As Kafka, whose LeaderEpochFileCache.truncateFromStart moves the start of the oldest epoch that is left."""
+
+    async def scenario() -> None:
+        logs = open_logs(MemoryDisk().open_store("leader"), topic(leader_epoch=1))
+        await logs.append(KEY, memoryview(build_batch([b"a", b"b"])))
+        logs.on_view(view_of(topic(leader_epoch=1)), view_of(topic(leader_epoch=5), version=2))
+        await logs.append(KEY, memoryview(build_batch([b"c", b"d", b"e"])))
+        assert [await asked(logs, epoch) for epoch in (1, 3, 5)] == [(0, 1, 2), (0, 1, 2), (0, 5, 5)]
+        logs.move_starts([(logs.lookup(KEY), 1)])
+        assert [await asked(logs, epoch) for epoch in (0, 1, 3, 5)] == [(0, 0, 1), (0, 1, 2), (0, 1, 2), (0, 5, 5)]
+        logs.move_starts([(logs.lookup(KEY), 4)])
+        assert [await asked(logs, epoch) for epoch in (1, 3, 5)] == [(0, 1, 4), (0, 3, 4), (0, 5, 5)]
+        assert await asked(logs, 6) == (0, *NO_EPOCH_END)
 
     asyncio.run(scenario())

@@ -15,10 +15,12 @@ from kshare_leader.handlers import fetch
 from kshare_leader.handlers.fetch import FetchHandler
 from kshare_leader.handlers.list_offsets import ListOffsetsHandler
 from kshare_leader.handlers.produce import PARTITIONS_LIMIT, ProduceHandler
+from kshare_leader.log import keys
 from kshare_leader.log.partition_logs import PartitionLogs
 from kshare_leader.log.tail import TailCache
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
+from kshare_runtime.ports import Write
 from kshare_wire.record_batches import read_headers
 from support.leader.log.leader_logs import KEY, TOPIC, open_logs, topic, view_of
 from support.leader.log.transactional_logs import verifier_of
@@ -433,6 +435,32 @@ def test_list_offsets(timestamp: int, expected: tuple[int, int, int, int]) -> No
         response = await ListOffsetsHandler(logs)(list_request(timestamp), NOWHERE)
         (answer,) = response.partitions
         assert (answer.error_code, answer.timestamp, answer.offset, answer.leader_epoch) == expected
+
+    run(test())
+
+
+@pytest.mark.parametrize("start_offset", [0, 1, 3])
+def test_list_offsets_reads_no_batch_for_the_start_and_the_end_of_a_log(start_offset: int) -> None:
+    """A damaged first batch hides neither, and the epochs are those of the history, as in Kafka."""
+
+    async def test() -> None:
+        disk = MemoryDisk()
+        store = disk.open_store("leader")
+        logs = open_logs(store, topic(leader_epoch=3), tails=TailCache(partition_limit_bytes=0, node_limit_bytes=0))
+        await produce(logs, (KEY, build_batch([b"a", b"b"])), (KEY, build_batch([b"c"])))
+        logs.on_view(view_of(topic(leader_epoch=3)), view_of(topic(leader_epoch=7), version=2))
+        await produce(logs, (KEY, build_batch([b"d", b"e"])))
+        logs.move_starts([(logs.lookup(KEY), start_offset)])
+        for base_offset in (0, 2, 3):
+            store.write([Write(keys.LOG, keys.long_key(keys.partition_prefix(KEY), base_offset), b"damaged")])
+        epoch_of_start = 3 if start_offset < 3 else 7
+        for timestamp, offset, epoch in (
+            (-2, start_offset, epoch_of_start),
+            (-4, start_offset, epoch_of_start),
+            (-1, 5, 7),
+        ):
+            (answer,) = (await ListOffsetsHandler(logs)(list_request(timestamp), NOWHERE)).partitions
+            assert (answer.error_code, answer.offset, answer.leader_epoch) == (ErrorCode.NONE, offset, epoch)
 
     run(test())
 

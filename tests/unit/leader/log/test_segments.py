@@ -23,6 +23,7 @@ from kshare_leader.log.segments import (
 )
 from kshare_leader.log.topic_settings import TopicSettings, topic_settings
 from kshare_runtime.ports import Write
+from kshare_wire.record_batches import NO_TIMESTAMP
 from support.leader.log.housekept_log import HousekeptLog
 from support.leader.log.leader_logs import BROKER, KEY
 from support.wire.record_building import build_batch, damage
@@ -206,6 +207,23 @@ def test_what_lies_below_the_start_is_gone_at_once_and_freed_later() -> None:
     assert asyncio.run(log.log.offset_for_timestamp(203)) == (300, 9)
 
 
+@pytest.mark.parametrize(
+    ("start_offset", "left"), [(2, [0, 3, 6, 9]), (3, [3, 6, 9]), (4, [3, 6, 9]), (7, [6, 9]), (11, [9]), (12, [])]
+)
+@pytest.mark.parametrize("damaged", [0, 3, 6])
+def test_what_lies_below_the_start_is_freed_whichever_batch_is_damaged(
+    start_offset: int, left: list[int], damaged: int
+) -> None:
+    log = HousekeptLog(TopicSettings(), tail_bytes=0)
+    for _ in range(4):
+        log.append([b"a", b"b", b"c"])
+    log.store.write([Write(keys.LOG, keys.long_key(PREFIX, damaged), b"damaged")])
+    log.move_start(start_offset)
+    assert log.log.remove_unreachable() == (len(left) < 4)
+    assert [keys.number_of(key) for key, _ in log.store.scan(keys.LOG, PREFIX)] == left
+    assert not log.log.remove_unreachable()
+
+
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 1_000], ids=["one segment", "many segments"])
 def test_older_records_are_found_by_time_after_a_newer_one_before_them_was_removed(
     monkeypatch: pytest.MonkeyPatch, segment_bytes: int
@@ -234,6 +252,7 @@ def test_a_log_opens_from_the_end_of_its_index_after_its_newest_timestamp_was_re
         log.append([b"v" * 50], timestamps_ms=[time_ms])
     log.move_start(1)
     log.move_start(8)
+    log.log.remove_unreachable()
     assert len(log.log.segments) > 3
     if is_of_an_older_version:  # it left entries that were made of removed records
         stale = Write(keys.TIMESTAMPS, keys.timestamp_key(PREFIX, 1_000_000), keys.timestamp_value(9))
@@ -247,6 +266,35 @@ def test_a_log_opens_from_the_end_of_its_index_after_its_newest_timestamp_was_re
     log.restart()
     assert [batch.base_offset for batch in log.log.read(49, 1 << 20)] == [49, 50]
     assert asyncio.run(log.log.offset_for_timestamp(45)) == (45, 46)
+
+
+@pytest.mark.parametrize("start_offset", [1, 5, 6, 37, 77, 79, 80])
+def test_a_new_start_costs_the_same_however_long_the_index_of_timestamps_is(
+    monkeypatch: pytest.MonkeyPatch, start_offset: int
+) -> None:
+    """Its useless entries are removed later, as ranges. Until then they mislead no look-up, and no opening."""
+    monkeypatch.setattr(pending_appends, "INDEX_INTERVAL_BYTES", 1)
+    log = HousekeptLog(TopicSettings(segment_bytes=600), tail_bytes=0)
+    for time_ms in range(0, 800, 10):
+        log.append([b"v" * 50], timestamps_ms=[time_ms])
+    change = log.log.plan_start(start_offset)
+    assert change is not None
+    assert not [write for write in change.writes if write.family == keys.TIMESTAMPS]
+    log.move_start(start_offset)
+    for is_removed in (False, False, True, True):
+        if is_removed:
+            log.log.remove_unreachable()
+        left = range(start_offset, 80) if is_removed else range(80)
+        entries = {
+            keys.timestamp_of(key): keys.parse_timestamp_value(value)
+            for key, value in log.store.scan(keys.TIMESTAMPS, PREFIX)
+        }
+        assert entries == ({10 * offset: offset + 1 for offset in left} or {NO_TIMESTAMP: 80})
+        for time_ms in (0, 55, 400, 790):
+            offset = max(start_offset, (time_ms + 9) // 10)
+            expected = (10 * offset, offset) if offset < 80 else None
+            assert asyncio.run(log.log.offset_for_timestamp(time_ms)) == expected
+        log.restart()
 
 
 def test_a_look_up_by_time_reads_no_segment_whose_records_are_older() -> None:

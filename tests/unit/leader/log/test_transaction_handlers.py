@@ -23,7 +23,7 @@ from kshare_leader.ports import AbortedTransaction
 from kshare_rpc.generated.kshare.v1 import leader_pb2
 from kshare_runtime.memory_store import MemoryDisk
 from support.leader.log.committed_reading import consume, fetch_once
-from support.leader.log.leader_logs import KEY, TOPIC, StillClock, open_logs, topic
+from support.leader.log.leader_logs import KEY, TOPIC, StillClock, open_logs, topic, view_of
 from support.leader.log.transactional_logs import ScriptedCoordinator, append, end_of, transactional_batch, verifier_of
 from support.simulation.loop import VirtualLoop
 from support.wire.record_building import build_batch
@@ -301,6 +301,21 @@ def test_readers_of_committed_records_find_nothing_behind_the_last_stable_offset
             assert (await found(timestamp, 0), await found(timestamp, 1)) == ((0, uncommitted), (0, committed))
         await logs.end_transaction(KEY, end_of(1, committed=True))
         assert [await found(timestamp, 1) for timestamp in (-1, 500, -3)] == [(0, 3), (0, 1), (0, 1)]
+
+    run(test())
+
+
+def test_the_last_stable_offset_comes_with_the_epoch_of_the_leader() -> None:
+    """As Kafka's Partition.fetchOffsetForTimestamp: its record may be of an older epoch."""
+
+    async def test() -> None:
+        logs = new_logs()
+        await append(logs, KEY, transactional_batch(1, 0))
+        logs.on_view(view_of(topic()), view_of(topic(leader_epoch=9), version=2))
+        request = leader_pb2.ListOffsetsRequest(isolation_level=1)
+        request.partitions.add(topic_id=TOPIC, partition=0, current_leader_epoch=-1, timestamp=-1)
+        answer = (await ListOffsetsHandler(logs)(request, NOTHING)).partitions[0]
+        assert (answer.error_code, answer.offset, answer.leader_epoch) == (ErrorCode.NONE, 0, 9)
 
     run(test())
 

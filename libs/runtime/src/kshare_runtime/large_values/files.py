@@ -3,7 +3,9 @@
 RocksDB writes a value to its write-ahead log, to a table, and again whenever tables are merged. Here its bytes are
 appended to a file once. All keys with the same first `prefix_bytes` bytes share files, as the batches of one partition
 do. A file holds values of ascending keys, and later files hold later keys. So a file whose successor begins at or below
-the first key that is left holds nothing any more, and is removed as a whole.
+the first key that is left holds nothing any more, and is removed as a whole. So is the last file once its last key is
+below the first key that is left: the rows behind it may all be small ones. A name has no last key. For a file of an
+earlier opening it is at most the last key that had a row when the file was found.
 
     <prefix>/<number>-<first key without the prefix>, prefix and key in hexadecimal
 
@@ -97,6 +99,8 @@ class _OfPrefix:
     first_keys: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     """By number, in ascending order of the numbers. A first key is above all keys of the files before it: those after
     it may begin lower only where the end of the keys was cut, and the folder still has a file that was removed then."""
+    last_keys: dict[int, bytes] = field(default_factory=dict)
+    """By number: no row of a later key has its value in that file."""
     last_key: bytes = b""
     """No value of a key up to this one is appended."""
 
@@ -158,7 +162,8 @@ class ValueFiles:
             pointers.append(Pointer(written.number, written.length, len(value), crc32c(value)))
             written.length += len(value)
             self._size_bytes += len(value)
-        self._prefixes[prefix].last_key = rows[-1][0]
+        found = self._prefixes[prefix]
+        found.last_key = found.last_keys[written.number] = rows[-1][0]
         return pointers, written
 
     def _file_for(self, prefix: bytes, key: bytes) -> ValueFile:
@@ -229,10 +234,14 @@ class ValueFiles:
         written = self._written.get(prefix)
         for index, number in enumerate(numbers):
             following = found.first_keys[numbers[index + 1]] if index + 1 < len(numbers) else None
-            is_gone = first_key is None or last_key is None
-            is_below = first_key is not None and following is not None and following <= first_key
-            is_above = last_key is not None and found.first_keys[number] > last_key
-            if is_gone or is_below or is_above:
+            if first_key is not None and last_key is not None:
+                bound = found.last_keys[number] = min(found.last_keys.get(number, last_key), last_key)
+                is_below = bound < first_key or (following is not None and following <= first_key)
+                is_above = found.first_keys[number] > last_key
+                is_gone = is_below or is_above
+            else:
+                is_gone = True
+            if is_gone:
                 if written is not None and written.number == number:
                     self._end(prefix)
                 self._remove(prefix, number)
@@ -248,6 +257,7 @@ class ValueFiles:
         except OSError:
             return
         del found.first_keys[number]
+        found.last_keys.pop(number, None)
 
     @property
     def size_bytes(self) -> int:

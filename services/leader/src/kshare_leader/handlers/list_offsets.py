@@ -67,7 +67,8 @@ async def _answer(
             raise log
         found = await _find(log, partition.timestamp, isolation_level) or _NOTHING
         if found.offset != UNKNOWN:
-            leader_epoch = log.epoch_at(found.offset)
+            # As in Kafka, LATEST has the leader's own epoch also where it is the last stable offset.
+            leader_epoch = log.epoch_at(log.high_watermark if partition.timestamp == LATEST else found.offset)
     except KafkaError as error:
         code, found = error.code, _NOTHING
     except StorageFailure as failure:

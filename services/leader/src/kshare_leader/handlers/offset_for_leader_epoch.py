@@ -37,6 +37,8 @@ class OffsetForLeaderEpochHandler:
             log = log_at_epoch(self._logs, key_of(partition), partition.current_leader_epoch)
             await log.refresh()
             found = end_of_epoch(log.leader_epochs, partition.leader_epoch, log.high_watermark)
+            if found != NO_EPOCH_END:  # Kafka moves the oldest epoch's start with the log's
+                found = found._replace(end_offset=max(found.end_offset, log.log_start_offset))
         except (KafkaError, StorageFailure) as error:
             code = error.code
         return leader_pb2.OffsetForLeaderEpochResponse.Partition(

@@ -15,7 +15,9 @@ The rules of Kafka 4.3's Cleaner, LogCleanerManager and MemoryRecords.filterTo:
 `keys_limit` keys; the next run does the rest of a log with more. The second goes over the log from its start and writes
 back each batch with the records that stay. Both work in slices of SLICE_BYTES and yield to the event loop between them.
 Each slice of the second pass is one atomic write. Within a batch of very many records a run also yields between pieces
-of keys; such a batch is decompressed, read and rewritten on a thread, and a smaller one is compressed again there.
+of keys; such a batch is decompressed, read and rewritten on a thread, and a smaller one is compressed again there. At
+the end the index of timestamps keeps one entry for each INDEX_INTERVAL_BYTES of batches that stay. It would otherwise
+grow with all that was ever appended.
 
 A crash, a new log start or a closed log may end a run early. Then some superseded records are removed and others are
 not, which compaction permits: the newest record of a key is never touched, a value is removed before or together with
@@ -33,7 +35,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from kshare_leader.log.partition_log import PartitionLog
-from kshare_leader.log.record_reader import RecordReader
+from kshare_leader.log.producers.pending_appends import INDEX_INTERVAL_BYTES
+from kshare_leader.log.record_reader import LOWEST_TIMESTAMP, RecordReader
 from kshare_leader.log.segments import Segment, after_batch
 from kshare_leader.log.topic_settings import MAX_LONG
 from kshare_leader.ports import AbortedTransaction, StoredBatch
@@ -236,6 +239,9 @@ class LogCompaction:
         self._keys_limit = keys_limit
         self._version = log.segments.version
         self._newest = NewestOffsets()
+        self._index_cuts: list[int] = []
+        """The offset after each INDEX_INTERVAL_BYTES of the batches that stay."""
+        self._uncut_bytes = 0
         self.removed_bytes = 0
 
     def steps(self) -> Steps:
@@ -251,8 +257,11 @@ class LogCompaction:
             now_ms=self._now_ms,
             delete_retention_ms=self._log.settings.delete_retention_ms,
         )
-        for group in self._groups():
+        groups = self._groups()
+        for group in groups:
             yield from self._clean_group(group, batch_filter)
+        if groups:
+            yield from self._thin_index(groups[-1][-1].end_offset)
         self._check()
         self._log.mark_clean(self._newest.end_offset)
 
@@ -339,6 +348,21 @@ class LogCompaction:
             self._check()
             self._log.rewrite({}, cleaned, _merged(cleaned))
 
+    def _thin_index(self, end_offset: int) -> Steps:
+        """Leaves one entry of the index of timestamps before each cut, the last of which is the run's end offset."""
+        self._index_cuts.append(end_offset)
+        first_ms: int | None = LOWEST_TIMESTAMP
+        while first_ms is not None:
+            self._check()
+            first_ms = self._log.thin_index(self._index_cuts, first_ms)
+            yield 0
+
+    def _cut_index(self, end_offset: int, kept_bytes: int) -> None:
+        self._uncut_bytes += kept_bytes
+        if self._uncut_bytes >= INDEX_INTERVAL_BYTES:
+            self._index_cuts.append(end_offset)
+            self._uncut_bytes = 0
+
     def _clean_segment(self, row: Segment, batch_filter: BatchFilter) -> Generator[Step, Any, Segment]:
         """Writes back the records of one segment that stay; returns the segment's new row."""
         log, end_offset = self._log, row.end_offset
@@ -360,6 +384,7 @@ class LogCompaction:
                 if kept is not None:
                     newest_ms = read_header(kept.data).max_timestamp_ms
                     exact = after_batch(exact, kept.base_offset, end_offset, kept.length, newest_ms, row.last_append_ms)
+                    self._cut_index(kept.last_offset + 1, kept.length)
             self._check()
             # Half-way, the row tells the size that is left; its times stay those of the whole segment.
             now = exact if position >= end_offset else row._replace(size_bytes=row.size_bytes - removed_bytes)

@@ -16,7 +16,7 @@ writes are part of the log's. `prepare_end` adds the marker that ends a transact
 
 **Deletion.** Retention and DeleteRecords move the log start offset with one durable write (`plan_start`,
 `commit_start`). Nothing below it can be read afterwards; the bytes are removed later (`remove_unreachable`). Compaction
-replaces the batches of closed segments (`rewrite`) and keeps their offsets.
+replaces the batches of closed segments (`rewrite`), keeps their offsets, and thins out the index of timestamps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextlib import suppress
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError, StorageFailure
 from kshare_core.identifiers import TopicPartition, topic_id_text
-from kshare_core.leader_epochs import EpochEntry
+from kshare_core.leader_epochs import EpochEntry, epoch_at
 from kshare_core.log_fields import about
 from kshare_leader.log import keys
 from kshare_leader.log.batch_validation import CheckedBatch
@@ -54,7 +54,7 @@ from kshare_leader.log.stored_batches import StoredBatches
 from kshare_leader.log.tail import TailCache
 from kshare_leader.log.topic_settings import TopicSettings
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
-from kshare_runtime.ports import AppendedWrite, KeyValueStore, Write
+from kshare_runtime.ports import AppendedWrite, KeyRange, KeyValueStore, Write
 from kshare_wire.record_batches import (
     NO_TIMESTAMP,
     BatchHeader,
@@ -69,6 +69,8 @@ LOOKUP_LIMIT_BYTES = 64 * INDEX_INTERVAL_BYTES
 """
 LOOKUP_SLICE_BYTES = 1024 * 1024
 """Bytes that a look-up by time reads before it yields to the event loop."""
+INDEX_SLICE = 5_000
+"""Entries of the timestamp index that one write thins out."""
 
 
 class PartitionLog:
@@ -86,11 +88,12 @@ class PartitionLog:
         producers_limit: int = PRODUCERS_LIMIT,
         reader: RecordReader | None = None,
         settle: Callable[[], None] = lambda: None,
+        rows: KeyValueStore | None = None,
     ) -> None:
-        """Opens the log; StorageFailure where its end cannot be read or is damaged.
+        """Opens the log; StorageFailure where its end cannot be read or its last batch is damaged.
 
         `report` is called when a listener raises. `settle` waits until no append is between `writes` and `commit`; it
-        is called before the log changes in another way.
+        is called before the log changes in another way. `rows` are those below the checksums, for what their keys tell.
         """
         self._settle = settle
         self._key = key
@@ -100,7 +103,7 @@ class PartitionLog:
         self.reader = reader or RecordReader()
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
-        self._stored = StoredBatches(store, key)
+        self._stored = StoredBatches(store, key, rows=rows)
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listener_number = 0
         self.settings = settings
@@ -111,7 +114,7 @@ class PartitionLog:
         """Bytes appended since the log was opened; a waiting fetch measures new data by it."""
         try:
             self.producers = ProducerState(store, key, limit=producers_limit)
-            extent = self._stored.open_extent()
+            extent = self._stored.open_extent(tolerates_damage=True)
             self._positions, self.segments, self._next_offset, self._unindexed_bytes, self._leader_epochs = extent
             self._old_batches = OldBatches(
                 store, self._prefix, self._next_offset, self.reader, on_found=self.notify, report=self._report
@@ -394,9 +397,8 @@ class PartitionLog:
         return found
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the batch that holds `offset`, or of the next one; the newest epoch at the log's end."""
-        batches = self.read(offset, 1)
-        return read_header(batches[0].data).partition_leader_epoch if batches else self.leader_epoch
+        """See ServedLog; from the history, so that a damaged batch hides no offset."""
+        return epoch_at(self.leader_epochs, offset)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """See TopicLog. KafkaError CORRUPT_MESSAGE where a batch cannot be opened or its header is wrong."""
@@ -502,8 +504,6 @@ class PartitionLog:
             return None
         positions = Positions(start_offset, self._positions.first_dirty_offset)
         change = plan_start(self.segments, positions, self._next_offset, self._prefix)
-        change.writes.extend([Write(keys.TIMESTAMPS, key, None) for key in self._stored.index_keys_below(start_offset)])
-        change.writes.extend(self._stored.lowered_index(self.segments.newest_without(change.gone)))
         change.writes.extend(self._leader_epochs.removals(start_offset, self._prefix))
         return change
 
@@ -517,21 +517,29 @@ class PartitionLog:
         self._has_unreachable = True
 
     def remove_unreachable(self) -> bool:
-        """Frees the disk of batches and aborted transactions below the log start offset; StorageFailure.
+        """Frees the disk of what a log that begins at its start offset does not need; StorageFailure.
 
-        Returns whether there were any.
+        Returns whether there were batches below. Entries of the index of timestamps are removed here as well, because
+        there is one for each MiB: until then look-ups begin at the start offset instead.
         """
         if not self._has_unreachable:
             return False
         self._settle()
         start_offset = self._positions.start_offset
-        first = next(iter(self._stored.from_offset(start_offset)), None)
-        end = keys.long_key(self._prefix, start_offset if first is None else first.base_offset)
+        # Keys alone, so that a damaged batch keeps nothing on the disk. The last batch that begins at or before the
+        # start stays, as it may hold the start; in an empty log none does.
+        is_empty = start_offset >= self._next_offset
+        first_offset = start_offset if is_empty else max(self._stored.base_offset_before(start_offset), 0)
         # After a restart there is usually nothing below; a scan finds that out without a write.
-        found = any(True for _ in self._store.scan(keys.LOG, self._prefix, end))
+        found = self._stored.base_offset_before(first_offset - 1) >= 0
+        writes, ranges = self._stored.useless_index(start_offset, self.segments.newest_timestamp_ms)
+        if writes:  # before the entries that it replaces are removed: an opened log is read from the end of its index
+            self._store.write(writes)
         if found:
             self.producers.aborted.forget_before(start_offset)
-            self._store.delete_range(keys.LOG, self._prefix, end)
+            ranges.append(KeyRange(keys.LOG, self._prefix, keys.long_key(self._prefix, first_offset)))
+        if ranges:
+            self._store.delete_ranges(ranges)
         self._has_unreachable = False
         return found
 
@@ -567,6 +575,18 @@ class PartitionLog:
         self.segments.replace(segments, merged)
         self._max_timestamp_ms = newest_ms
         self._tails.replace(self._key, batches)
+
+    def thin_index(self, cuts: Sequence[int], first_ms: int) -> int | None:
+        """Leaves one entry of the timestamp index before each of the offsets `cuts`, in one write; StorageFailure.
+
+        Processes the entries from the timestamp `first_ms` on, at most INDEX_SLICE of them, and returns where to go on;
+        None at the end.
+        """
+        self._settle()
+        crowded, next_ms = self._stored.crowded_index_keys(cuts, first_ms, INDEX_SLICE)
+        if crowded:
+            self._store.write([Write(keys.TIMESTAMPS, key, None) for key in crowded])
+        return next_ms
 
     def mark_clean(self, first_dirty_offset: int) -> None:
         """Stores that compaction has processed all records below `first_dirty_offset`; StorageFailure."""

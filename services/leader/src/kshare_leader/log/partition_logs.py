@@ -647,6 +647,7 @@ class PartitionLogs:
                 report=self._report,
                 reader=self.reader,
                 settle=self.settle,
+                rows=self._rows,
             )
             log.is_moving = partition.is_moving
             self._offline.pop(key, None)

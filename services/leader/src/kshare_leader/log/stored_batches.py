@@ -7,7 +7,9 @@ never served. The fields outside of the CRC (base offset and length) are checked
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from kshare_core.errors import CorruptRecords, KafkaError, StorageFailure
@@ -15,6 +17,7 @@ from kshare_core.identifiers import TopicPartition, topic_id_text
 from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.log import keys
 from kshare_leader.log.leader_epoch_history import LeaderEpochHistory
+from kshare_leader.log.record_reader import LOWEST_TIMESTAMP
 from kshare_leader.log.segments import (
     UNKNOWN_TIME,
     Positions,
@@ -24,8 +27,9 @@ from kshare_leader.log.segments import (
     decode_segment,
 )
 from kshare_leader.ports import StoredBatch
-from kshare_runtime.ports import KeyValueStore, Write
-from kshare_wire.record_batches import check_crc, read_header
+from kshare_runtime.large_values.files import DamagedValue
+from kshare_runtime.ports import KeyRange, KeyValueStore, Write
+from kshare_wire.record_batches import NO_TIMESTAMP, check_crc, read_header
 
 FIRST_OFFSET = 0
 MAX_OFFSET = (1 << 63) - 1
@@ -42,11 +46,25 @@ class OpenedExtent(NamedTuple):
     leader_epochs: LeaderEpochHistory
 
 
-class StoredBatches:
-    """The reads of one log from the store; StorageFailure where the disk fails or a batch is damaged."""
+class _Extent(NamedTuple):
+    """What the scan that opens a log has to know of a batch."""
 
-    def __init__(self, store: KeyValueStore, key: TopicPartition) -> None:
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    newest_timestamp_ms: int
+
+
+class StoredBatches:
+    """The reads of one log from the store; StorageFailure where the disk fails or a batch is damaged.
+
+    `rows` is the store below, where batches in files have their places only: keys are read there, whatever the files
+    have.
+    """
+
+    def __init__(self, store: KeyValueStore, key: TopicPartition, *, rows: KeyValueStore | None = None) -> None:
         self._store = store
+        self._rows = rows or store
         self._name = f"{topic_id_text(key.topic_id)}-{key.partition}"
         self._prefix = keys.partition_prefix(key)
         self._prefix_end = keys.after_prefix(self._prefix)
@@ -67,9 +85,8 @@ class StoredBatches:
 
     def _holder_of(self, offset: int) -> StoredBatch | None:
         """The batch that holds `offset`; one that begins there, as in a read from end to end, needs no scan."""
-        first = keys.long_key(self._prefix, offset)
-        if (data := self._store.get(keys.LOG, first)) is not None:
-            return self._stored_batch(first, data)
+        if (first := self._at(offset)) is not None:
+            return first
         upper = keys.long_key(self._prefix, offset + 1)
         for key, data in self._store.scan(keys.LOG, self._prefix, upper, reverse=True):
             batch = self._stored_batch(key, data)
@@ -111,14 +128,82 @@ class StoredBatches:
             return keys.parse_timestamp_value(value)
         return FIRST_OFFSET
 
-    def index_keys_below(self, start_offset: int) -> list[bytes]:
-        """Keys of timestamp index entries that are useless for a log that starts at `start_offset`."""
+    def useless_index(self, start_offset: int, newest_ms: int) -> tuple[list[Write], list[KeyRange]]:
+        """The entries of the timestamp index that are useless for a log that starts at `start_offset`.
+
+        They are ranges to be removed, whatever the log's size: those before the first entry above the start, and those
+        of timestamps above `newest_ms`, the log's newest record, whose place the write takes (`lowered_index`).
+        """
+        last = self._last_entry()
+        if last is None:
+            return [], []
+        newest, end_offset = last
+        writes: list[Write] = []
+        ranges: list[KeyRange] = []
+        if newest > newest_ms:
+            end_offset = max(end_offset, self.indexed_offset_before(newest_ms + 1))
+            writes.append(self._entry(newest_ms, end_offset))
+            above = keys.timestamp_key(self._prefix, newest_ms + 1)
+            ranges.append(KeyRange(keys.TIMESTAMPS, above, keys.timestamp_key(self._prefix, newest) + b"\0"))
+            newest = newest_ms
+        needed = keys.timestamp_key(self._prefix, self._first_needed(start_offset, newest))
+        if next(self._store.scan(keys.TIMESTAMPS, self._prefix, needed), None) is not None:
+            ranges.append(KeyRange(keys.TIMESTAMPS, self._prefix, needed))
+        return writes, ranges
+
+    def _last_entry(self) -> tuple[int, int] | None:
+        """The newest timestamp of the timestamp index and its offset."""
+        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end, reverse=True):
+            return keys.timestamp_of(key), keys.parse_timestamp_value(value)
+        return None
+
+    def _first_needed(self, start_offset: int, newest_ms: int) -> int:
+        """A timestamp before which all entries have offsets up to `start_offset`; at most `newest_ms`.
+
+        Offsets grow with timestamps, so some forty seeks find it, and one where nothing is to be removed. An entry of
+        an older version may be out of order; the look-ups that would begin there begin earlier without it.
+        """
+        low, high = LOWEST_TIMESTAMP, newest_ms
+        middle = low
+        while low < high:
+            found = self._entry_between(middle, newest_ms)
+            if found is None or found[1] > start_offset:
+                high = middle
+            else:
+                low = found[0] + 1
+            middle = (low + high) // 2
+        return low
+
+    def _entry_between(self, first_ms: int, end_ms: int) -> tuple[int, int] | None:
+        """The timestamp and the offset of the first entry with first_ms <= timestamp < end_ms."""
+        start, end = keys.timestamp_key(self._prefix, first_ms), keys.timestamp_key(self._prefix, end_ms)
+        for key, value in self._store.scan(keys.TIMESTAMPS, start, end):
+            return keys.timestamp_of(key), keys.parse_timestamp_value(value)
+        return None
+
+    def _entry(self, timestamp_ms: int, end_offset: int) -> Write:
+        key = keys.timestamp_key(self._prefix, timestamp_ms)
+        return Write(keys.TIMESTAMPS, key, keys.timestamp_value(end_offset))
+
+    def crowded_index_keys(self, cuts: Sequence[int], first_ms: int, limit: int) -> tuple[list[bytes], int | None]:
+        """Keys of the timestamp index's entries that have a later one before the next of the offsets `cuts`.
+
+        Of `limit` entries from the timestamp `first_ms` on; and the timestamp to go on from, None behind the last cut.
+        The newest entry is not among them, because an opened log is read from the end of its index.
+        """
         found: list[bytes] = []
-        for key, value in self._store.scan(keys.TIMESTAMPS, self._prefix, self._prefix_end):
-            if keys.parse_timestamp_value(value) > start_offset:
+        before: tuple[bytes, int] | None = None
+        entries = self._store.scan(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, first_ms), self._prefix_end)
+        for count, (key, value) in enumerate(entries):
+            piece = bisect_left(cuts, keys.parse_timestamp_value(value))
+            if piece == len(cuts):
                 break
-            found.append(key)
-        return found
+            if before is not None and before[1] == piece:
+                found.append(before[0])
+            if count == limit:
+                return found, keys.timestamp_of(key)
+            before = key, piece
+        return found, None
 
     def lowered_index(self, newest_ms: int) -> list[Write]:
         """The writes after which no entry of the timestamp index is newer than `newest_ms`, the log's newest record.
@@ -129,8 +214,7 @@ class StoredBatches:
         stale, end_offset = self._entries_above(newest_ms)
         if not stale:
             return []
-        lowered = Write(keys.TIMESTAMPS, keys.timestamp_key(self._prefix, newest_ms), keys.timestamp_value(end_offset))
-        return [*(Write(keys.TIMESTAMPS, key, None) for key in stale), lowered]
+        return [*(Write(keys.TIMESTAMPS, key, None) for key in stale), self._entry(newest_ms, end_offset)]
 
     def _entries_above(self, newest_ms: int) -> tuple[list[bytes], int]:
         """The keys of entries above a timestamp, and the end offset of the index."""
@@ -143,8 +227,13 @@ class StoredBatches:
             found.append(key)
         return found, end_offset
 
-    def open_extent(self) -> OpenedExtent:
-        """The extent that a log opens with; StorageFailure where records are missing or the last batch is damaged."""
+    def open_extent(self, *, tolerates_damage: bool = False) -> OpenedExtent:
+        """The extent that a log opens with; StorageFailure where records are missing or the last batch is damaged.
+
+        With `tolerates_damage` a damaged batch before the last one is counted without its timestamps: nothing reads its
+        records, and it must not keep the others from being served. Of the last batch, the log's end offset and its
+        newest leader epoch have to be known.
+        """
         value = self._store.get(keys.POSITIONS, self._prefix)
         rows = list(self._store.scan(keys.SEGMENTS, self._prefix, self._prefix_end))
         try:
@@ -159,7 +248,7 @@ class StoredBatches:
         if positions.start_offset < known_end and stored_end < known_end:
             text = f"partition {self._name} has lost the records at offsets {stored_end} to {known_end - 1}"
             raise StorageFailure(text)
-        unindexed_bytes = self._count_unsaved(positions, segments)
+        unindexed_bytes = self._count_unsaved(positions, segments, tolerates_damage=tolerates_damage)
         leader_epochs = self._leader_epochs(positions.start_offset, stored_end)
         return OpenedExtent(positions, segments, max(stored_end, known_end), unindexed_bytes, leader_epochs)
 
@@ -193,21 +282,63 @@ class StoredBatches:
                 found, high = batch, middle
         return found
 
-    def _count_unsaved(self, positions: Positions, segments: SegmentTable) -> int:
+    def _count_unsaved(self, positions: Positions, segments: SegmentTable, *, tolerates_damage: bool) -> int:
         """Counts the batches after the active segment's row; returns the bytes after the index's last entry."""
-        unindexed_bytes = 0
         _, index_end = self._entries_above(segments.newest_timestamp_ms)
-        saved_end = segments.active.end_offset
-        for batch in self.from_offset(max(positions.start_offset, min(index_end, saved_end))):
-            size_bytes = len(batch.data)
-            if batch.base_offset >= index_end:
-                unindexed_bytes += size_bytes
-            if batch.base_offset >= saved_end:
-                newest = read_header(batch.data).max_timestamp_ms
-                segments.active = after_batch(
-                    segments.active, batch.base_offset, batch.last_offset + 1, size_bytes, newest, UNKNOWN_TIME
-                )
-        return unindexed_bytes
+        first_offset = max(positions.start_offset, min(index_end, segments.active.end_offset))
+        saved = segments.active
+        try:
+            return _count(self._extents(first_offset), segments, index_end)
+        except (CorruptRecords, DamagedValue):
+            if not tolerates_damage:
+                raise
+        segments.active = saved
+        return _count(self._extents_despite_damage(first_offset), segments, index_end)
+
+    def _extents(self, first_offset: int) -> Iterator[_Extent]:
+        """The extents of the batches of `from_offset`."""
+        for batch in self.from_offset(first_offset):
+            newest_ms = read_header(batch.data).max_timestamp_ms
+            yield _Extent(batch.base_offset, batch.last_offset + 1, len(batch.data), newest_ms)
+
+    def _extents_despite_damage(self, first_offset: int) -> Iterator[_Extent]:
+        """As `_extents`; a damaged batch ends where the next one begins, and has no timestamp.
+
+        Each batch is read anew, so that a disk that returned wrong bytes once does not cost a batch its timestamps.
+        """
+        for (base_offset, row_bytes), (next_offset, _) in pairwise([*self._row_sizes(first_offset), (MAX_OFFSET, 0)]):
+            try:
+                batch = self._at(base_offset)
+            except (CorruptRecords, DamagedValue):
+                if next_offset == MAX_OFFSET:
+                    raise
+                yield _Extent(base_offset, next_offset, row_bytes, NO_TIMESTAMP)
+                continue
+            if batch is not None and batch.last_offset >= first_offset:
+                newest_ms = read_header(batch.data).max_timestamp_ms
+                yield _Extent(base_offset, batch.last_offset + 1, len(batch.data), newest_ms)
+
+    def _row_sizes(self, first_offset: int) -> list[tuple[int, int]]:
+        """The base offset and row size of each batch, from the last one that begins at or before `first_offset`.
+
+        The row of a batch in a file has its length too, but no checksum. A wrong length would have retention.bytes
+        remove records.
+        """
+        self._store.finish_writes()  # a batch may be on its way into a file
+        start = keys.long_key(self._prefix, max(self.base_offset_before(first_offset), 0))
+        return [(keys.number_of(key), len(row)) for key, row in self._rows.scan(keys.LOG, start, self._prefix_end)]
+
+    def base_offset_before(self, offset: int) -> int:
+        """The highest base offset up to `offset`, from -1 on; -1 where there is none. Begun writes may be missing."""
+        upper = keys.long_key(self._prefix, offset + 1)
+        for key, _ in self._rows.scan(keys.LOG, self._prefix, upper, reverse=True):
+            return keys.number_of(key)
+        return -1
+
+    def _at(self, base_offset: int) -> StoredBatch | None:
+        key = keys.long_key(self._prefix, base_offset)
+        data = self._store.get(keys.LOG, key)
+        return None if data is None else self._stored_batch(key, data)
 
     def _stored_end_offset(self) -> int:
         batch = self._last_batch()
@@ -217,6 +348,18 @@ class StoredBatches:
         for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
             return self._stored_batch(key, data)
         return None
+
+
+def _count(extents: Iterable[_Extent], segments: SegmentTable, index_end: int) -> int:
+    """Counts batches in the active segment, from its end on; returns the bytes of those from `index_end` on."""
+    saved_end = segments.active.end_offset
+    unindexed_bytes = 0
+    for extent in extents:
+        if extent.base_offset >= index_end:
+            unindexed_bytes += extent.size_bytes
+        if extent.base_offset >= saved_end:
+            segments.active = after_batch(segments.active, *extent, UNKNOWN_TIME)
+    return unindexed_bytes
 
 
 def _leader_epoch(batch: StoredBatch) -> int:

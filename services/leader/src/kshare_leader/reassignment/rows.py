@@ -175,7 +175,10 @@ class PartitionRows:
         return None
 
     def extent(self, key: TopicPartition) -> LogExtent:
-        """The extent of a log that is opened on these rows; StorageFailure also where they are not a complete log."""
+        """The extent of a log that is opened on these rows; StorageFailure also where they are not a complete log.
+
+        Here a batch that the opening finds damaged is one too many: it may have been read wrongly for the copy only.
+        """
         try:
             opened = StoredBatches(self._store, key).open_extent()
         except (KafkaError, struct.error) as error:

@@ -16,16 +16,20 @@ ends before the record that is read would look like a truncation.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 
 from kshare_core.contained_bugs import report_contained_bug
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_core.identifiers import TopicPartition, topic_id_text
-from kshare_core.leader_epochs import LEADER_EPOCHS_LIMIT, UNKNOWN_LEADER_EPOCH, EpochEntry, encode_leader_epochs
+from kshare_core.leader_epochs import (
+    LEADER_EPOCHS_LIMIT,
+    UNKNOWN_LEADER_EPOCH,
+    EpochEntry,
+    encode_leader_epochs,
+    epoch_at,
+)
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_leader.upstream.pieces import Piece, piece_of
 from kshare_leader.upstream.window import Window, WindowBudget
@@ -52,8 +56,6 @@ MAX_TIMESTAMP = -3
 NO_ID = bytes(16)
 UNREACHABLE = (ConnectionLost, LeaderUnknown, NotServed, AuthenticationFailed, OutcomeUnknown, Refused)
 """What a request to the cluster may end with."""
-
-_START_OFFSET = attrgetter("start_offset")
 
 
 class TopicReplaced(Exception):
@@ -353,8 +355,7 @@ class UpstreamLog:
         return epochs[-1][0] if epochs else 0
 
     def epoch_at(self, offset: int) -> int:
-        index = bisect_right(self.leader_epochs, offset, key=_START_OFFSET)
-        return self.leader_epochs[index - 1].leader_epoch if index else UNKNOWN_LEADER_EPOCH
+        return epoch_at(self.leader_epochs, offset)
 
     # Reading
 
