@@ -231,6 +231,7 @@ class ClassicGroupModel(RuleBasedStateMachine):
         members = group.members
         assert group.waiting_joins == sum(member.awaiting_join is not None for member in members.values())
         assert group.protocol_counts == counted_protocols(members.values())
+        assert group.stored_bytes == sum(member.stored_bytes for member in members.values())
         assert group.static_members == {
             member.group_instance_id: name for name, member in members.items() if member.group_instance_id
         }

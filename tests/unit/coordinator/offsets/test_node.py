@@ -169,7 +169,12 @@ def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
     run_virtually(main)
 
 
-def test_many_groups_are_looked_at() -> None:
+@pytest.mark.parametrize("at_once", [5_000, 20])
+def test_many_groups_are_looked_at(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """In one interval, however many offsets a command removes."""
+    for module in ("machine.offsets.commits", "offsets_expiry"):
+        monkeypatch.setattr(f"kshare_coordinator.{module}.EXPIRED_AT_ONCE", at_once)
+
     async def main() -> None:
         cluster = CoordinatorCluster(CONFIGS)
         await cluster.start()

@@ -484,6 +484,7 @@ def test_describe_transactions() -> None:
     assert (E(empty.error_code), E(unknown.error_code)) == (E.INVALID_REQUEST, E.TRANSACTIONAL_ID_NOT_FOUND)
 
 
+Listed = pb.ListTransactionsResponse | None
 LISTED = [
     ({}, ["a-open", "b-empty", "c-ending"]),
     ({"state_filters": ["Ongoing", "Empty"]}, ["a-open", "b-empty"]),
@@ -497,6 +498,25 @@ LISTED = [
 ]
 
 
+def slices(driver: TransactionDriver, request: pb.ListTransactionsRequest, now_ms: int = 0) -> list[Listed]:
+    """None for each slice but the last one, and then the answer."""
+    steps = list_transactions(driver.state, request, now_ms)
+    found: list[Listed] = []
+    while True:
+        try:
+            found.append(next(steps))
+        except StopIteration as end:
+            return [*found, end.value]
+
+
+def listed(
+    driver: TransactionDriver, request: pb.ListTransactionsRequest, now_ms: int = 0
+) -> pb.ListTransactionsResponse:
+    answer = slices(driver, request, now_ms)[-1]
+    assert answer is not None
+    return answer
+
+
 @pytest.mark.parametrize(("filters", "expected"), LISTED)
 def test_list_transactions(filters: dict[str, object], expected: list[str]) -> None:
     driver = TransactionDriver()
@@ -505,7 +525,7 @@ def test_list_transactions(filters: dict[str, object], expected: list[str]) -> N
     driver.end(driver.begin(transactional_id="c-ending"), transactional_id="c-ending")
     request = pb.ListTransactionsRequest(duration_filter_ms=-1)
     request.MergeFrom(pb.ListTransactionsRequest(**filters))  # type: ignore[arg-type]
-    answer = list_transactions(driver.state, request, now_ms=100)
+    answer = listed(driver, request, now_ms=100)
     assert sorted(state.transactional_id for state in answer.transaction_states) == expected
     names = {state.transactional_id: state.transaction_state for state in answer.transaction_states}
     assert names.items() <= {"a-open": "Ongoing", "b-empty": "Empty", "c-ending": "PrepareCommit"}.items()
@@ -515,18 +535,30 @@ def test_list_transactions_names_states_that_it_does_not_know() -> None:
     driver = TransactionDriver()
     driver.init()
     request = pb.ListTransactionsRequest(state_filters=["Gone", "Empty", "PrepareEpochFence"], duration_filter_ms=-1)
-    answer = list_transactions(driver.state, request, now_ms=0)
+    answer = listed(driver, request)
     assert list(answer.unknown_state_filters) == ["Gone"] and len(answer.transaction_states) == 1
     request = pb.ListTransactionsRequest(state_filters=["Gone"], duration_filter_ms=-1)
-    assert not list_transactions(driver.state, request, now_ms=0).transaction_states
+    assert not listed(driver, request).transaction_states
 
 
-@pytest.mark.parametrize("pattern", ["(", "a(?=b)", "[z-a]", r"\1"])
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)", "[z-a]", r"\1", "(?:.?a?){2000}", "a" * 20_000])
 def test_list_transactions_refuses_what_is_no_pattern_of_re2(pattern: str) -> None:
     request = pb.ListTransactionsRequest(transactional_id_pattern=pattern)
     with pytest.raises(KafkaError) as refused:
-        list_transactions(TransactionDriver().state, request, now_ms=0)
+        listed(TransactionDriver(), request)
     assert refused.value.code is E.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(("pattern", "several"), [("order-.*", False), (".?a?" * 700, True)])
+def test_ids_are_compared_with_a_large_pattern_in_slices(pattern: str, several: bool) -> None:
+    driver = TransactionDriver()
+    for number in range(20):
+        driver.init(transactional_id=f"order-{number:0100}")
+    request = pb.ListTransactionsRequest(transactional_id_pattern=pattern, duration_filter_ms=-1)
+    found = slices(driver, request)
+    assert (len(found) > 1) is several
+    answer = found[-1]
+    assert answer is not None and len(answer.transaction_states) == 20
 
 
 def test_a_pattern_that_would_take_forever_elsewhere() -> None:
@@ -534,4 +566,4 @@ def test_a_pattern_that_would_take_forever_elsewhere() -> None:
     name = "a" * 200 + "b"
     driver.init(transactional_id=name)
     request = pb.ListTransactionsRequest(transactional_id_pattern="(a+)+", duration_filter_ms=-1)
-    assert not list_transactions(driver.state, request, now_ms=0).transaction_states
+    assert not listed(driver, request).transaction_states

@@ -178,7 +178,17 @@ _ROWS: tuple[ConfigDefinition, ...] = (
         low=1_024,
         high=MAX_INT,
         text="Bytes of a member's protocols with their metadata in JoinGroup, or of one assignment in SyncGroup; more "
-        "are refused with INVALID_REQUEST. Kafka stores a whole group in one record of at most so many bytes.",
+        "are refused with INVALID_REQUEST. As many as a record of Kafka may have, in which a whole group is stored.",
+    ),
+    integer(
+        "kshare.group.max.bytes",
+        24 * 1024 * 1024,
+        low=64 * 1024,
+        high=32 * 1024 * 1024,
+        text="Bytes of a classic consumer group's record: of its members with their protocols, and of their "
+        "assignments. The members may take half of it, a join beyond that is refused with GROUP_MAX_SIZE_REACHED; "
+        "assignments that make it larger are answered with UNKNOWN_SERVER_ERROR in SyncGroup. In Kafka the record may "
+        "have 1,048,588 bytes.",
     ),
     integer(
         "kshare.max.classic.members",

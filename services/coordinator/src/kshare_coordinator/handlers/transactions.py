@@ -13,6 +13,7 @@ from kshare_coordinator.machine.transactions import contents as transactions
 from kshare_coordinator.machine.transactions import queries as transactions_queries
 from kshare_coordinator.transaction_owners import TransactionOwners
 from kshare_core.errors import ErrorCode
+from kshare_core.work_slices import WorkSlices
 from kshare_rpc.generated import methods
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.serving import serves
@@ -41,6 +42,7 @@ class TransactionHandlers:
         self._core = core
         self._clock = clock
         self._owners = owners
+        self._slices = WorkSlices()
 
     @serves(methods.ADD_PARTITIONS_TO_TXN)
     async def add_partitions(
@@ -84,4 +86,5 @@ class TransactionHandlers:
     async def list_transactions(
         self, request: pb.ListTransactionsRequest, payload: memoryview
     ) -> pb.ListTransactionsResponse:
-        return transactions_queries.list_transactions(self._core.state_of_catalog(), request, self._clock.now_ms())
+        state = self._core.state_of_catalog()
+        return await self._slices.run(transactions_queries.list_transactions(state, request, self._clock.now_ms()))

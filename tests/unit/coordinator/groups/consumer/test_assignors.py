@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kshare_coordinator.machine.groups.assignment import Assignment
-from kshare_coordinator.machine.groups.consumer.assignors import ASSIGNORS, MemberSpec, assign_range, assign_uniform
+from kshare_coordinator.machine.groups.consumer.assignors import (
+    ASSIGNORS,
+    BALANCING_ROUNDS,
+    MemberSpec,
+    assign_range,
+    assign_uniform,
+)
 
 T, U, V = b"t", b"u", b"v"
 
@@ -180,3 +186,82 @@ def test_assigning_again_changes_nothing(group: tuple[dict[str, MemberSpec], dic
         for member_id, member in members.items()
     }
     assert ASSIGNORS[name](again, counts) == found
+
+
+class _CountedId(bytes):
+    """A topic's id that counts the comparisons with it."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        _CountedId.comparisons += 1
+        return bytes.__eq__(self, other)
+
+    def __lt__(self, other: bytes) -> bool:
+        _CountedId.comparisons += 1
+        return bytes.__lt__(self, other)
+
+    __hash__ = bytes.__hash__
+
+
+def test_uniform_does_not_search_all_partitions_for_each_topic() -> None:
+    counts: dict[bytes, int] = {_CountedId(number.to_bytes(16, "big")): 10 for number in range(100)}
+    topic_ids = list(counts)
+    members = {"a": spec(*topic_ids), "b": spec(*topic_ids[:-1]), "c": spec(*topic_ids)}
+    targets = assign_uniform(members, counts)
+    members = {name: spec(*member.topic_ids, has=targets[name]) for name, member in members.items()}
+    members["d"] = spec(*topic_ids)
+    _CountedId.comparisons = 0
+    found = assign_uniform(members, counts)
+    comparisons, partitions = _CountedId.comparisons, sum(counts.values())
+    check_complete(members, counts, found)
+    assert comparisons < 100 * partitions
+
+
+def heterogeneous_as_told(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+    """The uniform assignor for different subscriptions, step by step as the module's text tells it."""
+    held = {
+        name: {(topic, n) for topic, n in pairs(member.assignment) if topic in member.topic_ids and n < counts[topic]}
+        for name, member in sorted(members.items())
+    }
+    subscribers = {
+        topic: [name for name in sorted(members) if topic in members[name].topic_ids] for topic in sorted(counts)
+    }
+    topics = sorted(
+        counts, key=lambda topic: (-counts[topic] / len(subscribers[topic]), len(subscribers[topic]), topic)
+    )
+    owned = {pair for share in held.values() for pair in share}
+    for topic in topics:
+        for number in range(counts[topic]):
+            if (topic, number) not in owned:
+                held[min(subscribers[topic], key=lambda name: (len(held[name]), name))].add((topic, number))
+    for _ in range(BALANCING_ROUNDS):
+        if not sum(moved_as_told(topic, subscribers[topic], held) for topic in topics):
+            break
+    return {
+        name: {topic: tuple(sorted(n for t, n in share if t == topic)) for topic in sorted({t for t, _ in share})}
+        for name, share in held.items()
+    }
+
+
+def moved_as_told(topic: bytes, subscribers: list[str], held: dict[str, set[tuple[bytes, int]]]) -> int:
+    received: set[tuple[bytes, int]] = set()
+    for moved in range(1_000):
+        givers = [name for name in subscribers if any(t == topic for t, n in held[name] - received)]
+        giver = min(givers, key=lambda name: (-len(held[name]), name), default="")
+        taker = min(subscribers, key=lambda name: (len(held[name]), name))
+        if not giver or len(held[giver]) - len(held[taker]) <= 1:
+            return moved
+        pair = max(pair for pair in held[giver] - received if pair[0] == topic)
+        held[giver].remove(pair)
+        held[taker].add(pair)
+        received.add(pair)
+    raise AssertionError("it does not end")
+
+
+@settings(max_examples=500, deadline=None)
+@given(group=groups(homogeneous=False))
+def test_uniform_is_as_told(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
+    members, counts = group
+    if any(len(set(member.topic_ids)) < len(counts) for member in members.values()):
+        assert assign_uniform(members, counts) == heterogeneous_as_told(members, counts)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kshare_coordinator.machine import commands
+from kshare_coordinator.machine.groups.classic.consumer_protocol import SUBSCRIPTION_LIMIT
 from kshare_coordinator.machine.groups.consumer import view as consumer_groups_view
 from kshare_coordinator.machine.groups.consumer.requests import (
     EXPRESSION_LENGTH_LIMIT,
-    SUBSCRIPTION_LIMIT,
     TEXT_LENGTH_LIMIT,
 )
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings

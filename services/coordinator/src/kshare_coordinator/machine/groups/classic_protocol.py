@@ -38,10 +38,12 @@ def decide_join_group(
 
 
 @decides(SyncGroup)
-def decide_sync_group(context: ConsumerGroupContext, command: SyncGroup, now_ms: int) -> AnyDecision:
+def decide_sync_group(
+    context: ConsumerGroupContext, command: SyncGroup, settings: ClassicSettings, now_ms: int
+) -> AnyDecision:
     if has_members(context.state, command.request.group_id):
         return decide_sync_to_consumer(context, command)
-    return decide_sync(context.state, command, now_ms)
+    return decide_sync(context.state, command, settings, now_ms)
 
 
 @decides(ClassicHeartbeat)

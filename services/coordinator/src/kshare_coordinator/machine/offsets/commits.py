@@ -14,8 +14,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, ExpireOffsets, OffsetCommit
@@ -25,7 +26,7 @@ from kshare_coordinator.machine.offsets.permissions import (
     check_commit,
     is_subscribed,
     records_of_forgotten_group,
-    retention_begins_ms,
+    retention_begin,
 )
 from kshare_coordinator.machine.offsets.table import OffsetCommitValue
 from kshare_coordinator.machine.records import Record
@@ -40,6 +41,8 @@ from kshare_runtime.machine import Decision
 
 GROUP_ID_NOT_FOUND_SINCE_VERSION = 9
 """The first version of OffsetCommit whose clients know this code."""
+EXPIRED_AT_ONCE = 5_000
+"""Offsets that one command removes: its records, each with the group's id, must fit into one append."""
 MS_PER_MINUTE = 60_000
 MAX_TIMESTAMP_MS = (1 << 63) - 1
 
@@ -277,37 +280,31 @@ def decide_expire(
     state: CoordinatorState, command: ExpireOffsets, settings: OffsetSettings, now_ms: int
 ) -> Decision[Record, int, Effect]:
     """Offsets whose time is over, but for those of partitions with an offset in an open transaction, and those of
-    topics that the group consumes. Answered with how many they are."""
+    topics that the group consumes. Answered with how many they are, at most EXPIRED_AT_ONCE: there may be more then."""
     found: list[Record] = []
     groups: list[Record] = []
     for group_id in command.group_ids:
-        expired = _expired(state, group_id, settings, now_ms)
+        expired = list(islice(_expired(state, group_id, settings, now_ms), EXPIRED_AT_ONCE - len(found)))
         found.extend(records.committed_offset(group_id, *key, None) for key in expired)
         has_more = len(state.offsets.committed.get(group_id, {})) > len(expired)
         if not has_more and group_id not in state.offsets.open_producers:
             groups.extend(records_of_forgotten_group(state, group_id))
+        if len(found) == EXPIRED_AT_ONCE:
+            break
     return Decision([*found, *groups], len(found))
 
 
-def _expired(state: CoordinatorState, group_id: str, settings: OffsetSettings, now_ms: int) -> list[TopicPartition]:
-    return [
-        key
-        for key, value in state.offsets.committed.get(group_id, {}).items()
-        if _is_expired(state, group_id, key, value, settings.retention_ms, now_ms)
-    ]
-
-
-def _is_expired(
-    state: CoordinatorState,
-    group_id: str,
-    key: TopicPartition,
-    value: OffsetCommitValue,
-    retention_ms: int,
-    now_ms: int,
-) -> bool:
-    begin_ms = retention_begins_ms(state, group_id, value)
-    if begin_ms is None or now_ms < (value.expire_timestamp_ms or begin_ms + retention_ms):
-        return False
-    topic = topic_of(state, key.topic_id, "")
-    is_kept = topic is not None and is_subscribed(state, group_id, topic.name)
-    return not is_kept and not state.offsets.is_open(group_id, key)
+def _expired(state: CoordinatorState, group_id: str, settings: OffsetSettings, now_ms: int) -> Iterator[TopicPartition]:
+    begin = retention_begin(state, group_id)
+    if begin is None:
+        return
+    kept: dict[bytes, bool] = {}
+    """By topic, whether the group consumes it."""
+    for key, value in state.offsets.committed.get(group_id, {}).items():
+        if now_ms < (value.expire_timestamp_ms or begin(value) + settings.retention_ms):
+            continue
+        if key.topic_id not in kept:
+            topic = topic_of(state, key.topic_id, "")
+            kept[key.topic_id] = topic is not None and is_subscribed(state, group_id, topic.name)
+        if not kept[key.topic_id] and not state.offsets.is_open(group_id, key):
+            yield key

@@ -29,6 +29,10 @@ from kshare_core.identifiers import TopicPartition
 NO_GENERATION = -1
 
 
+RetentionBegin = Callable[[OffsetCommitValue], int]
+"""The time in milliseconds at which the retention time of an offset began."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
     """The sender of a commit: `epoch` is a generation id or member epoch, below 0 for none. Texts may be empty."""
@@ -80,11 +84,11 @@ def is_subscribed(state: CoordinatorState, group_id: str, topic_name: str) -> bo
     return check is not None and check(state, group_id, topic_name)
 
 
-def retention_begins_ms(state: CoordinatorState, group_id: str, value: OffsetCommitValue) -> int | None:
-    """When the retention time of an offset began; None while the group keeps all of its offsets."""
+def retention_begin(state: CoordinatorState, group_id: str) -> RetentionBegin | None:
+    """When the retention time of the group's offsets began; None while the group keeps all of them."""
     kind = group_type(state, group_id)
-    check = None if kind is None else _RETENTION.get(kind)
-    return None if check is None else check(state, group_id, value)
+    find = None if kind is None else _RETENTION.get(kind)
+    return None if find is None else find(state, group_id)
 
 
 def records_of_forgotten_group(state: CoordinatorState, group_id: str) -> list[Record]:
@@ -165,18 +169,22 @@ def _is_consumer_subscribed(state: CoordinatorState, group_id: str, topic_name: 
     return state.consumer_groups[group_id].is_subscribed_to(topic_name)
 
 
-def _consumer_retention(state: CoordinatorState, group_id: str, value: OffsetCommitValue) -> int | None:
+def _at_commit(value: OffsetCommitValue) -> int:
     return value.commit_timestamp_ms
 
 
-def _classic_retention(state: CoordinatorState, group_id: str, value: OffsetCommitValue) -> int | None:
+def _consumer_retention(state: CoordinatorState, group_id: str) -> RetentionBegin | None:
+    return _at_commit
+
+
+def _classic_retention(state: CoordinatorState, group_id: str) -> RetentionBegin | None:
     group = _classic(state, group_id)
     if not group.protocol_type:
-        return value.commit_timestamp_ms
+        return _at_commit
     if group.is_empty:
-        return group.state_timestamp_ms
+        return lambda value: group.state_timestamp_ms
     if group.state is ClassicGroupState.STABLE and group.is_consumer_group and group.subscribed_topics is not None:
-        return value.commit_timestamp_ms
+        return _at_commit
     return None
 
 
@@ -198,7 +206,7 @@ _SUBSCRIBED: dict[GroupType, Callable[[CoordinatorState, str, str], bool]] = {
     GroupType.CLASSIC: _is_classic_subscribed,
     GroupType.CONSUMER: _is_consumer_subscribed,
 }
-_RETENTION: dict[GroupType, Callable[[CoordinatorState, str, OffsetCommitValue], int | None]] = {
+_RETENTION: dict[GroupType, Callable[[CoordinatorState, str], RetentionBegin | None]] = {
     GroupType.CLASSIC: _classic_retention,
     GroupType.CONSUMER: _consumer_retention,
 }

@@ -1,15 +1,14 @@
 """DescribeTransactions and ListTransactions: look at the state and change nothing (TransactionCoordinator of 4.3.1).
 
-The pattern of ListTransactions is in the syntax of RE2, as in Kafka, whose matching time is linear: a pattern from
-outside must not be able to hold up the coordinator.
+The pattern of ListTransactions is in the syntax of RE2, as in Kafka. A pattern from outside must not hold up the
+coordinator: its size is limited (`regular_expressions`), and ids are compared with it in slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 
-import re2
-
+from kshare_coordinator.machine.regular_expressions import STEPS_OF_CALL, InvalidExpression, RegularExpression
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.transactions.metadata import TransactionMetadata, TransactionState
 from kshare_core.errors import ErrorCode, KafkaError
@@ -18,6 +17,8 @@ from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 DescribedTransaction = pb.DescribeTransactionsResponse.TransactionState
 ListedTransaction = pb.ListTransactionsResponse.TransactionState
 
+STEPS_OF_SLICE = 4_000_000
+"""About 5 ms."""
 STATES_BY_NAME = {state.kafka_name: state for state in TransactionState}
 
 
@@ -58,48 +59,58 @@ def _topics(state: CoordinatorState, metadata: TransactionMetadata) -> list[pb.N
 
 def list_transactions(
     state: CoordinatorState, request: pb.ListTransactionsRequest, now_ms: int
-) -> pb.ListTransactionsResponse:
-    """KafkaError (INVALID_REGULAR_EXPRESSION) if the pattern is invalid."""
+) -> Generator[None, None, pb.ListTransactionsResponse]:
+    """The transactions as they are at the first step; yields after each slice of STEPS_OF_SLICE.
+
+    KafkaError (INVALID_REGULAR_EXPRESSION) if the pattern is invalid.
+    """
     unknown = [name for name in request.state_filters if name not in STATES_BY_NAME]
-    includes = _filter(request, now_ms)
-    listed = [
-        ListedTransaction(
-            transactional_id=metadata.transactional_id,
-            producer_id=metadata.producer_id,
-            transaction_state=metadata.state.kafka_name,
-        )
-        for metadata in state.transactions.values()
-        if includes(metadata)
-    ]
+    found = _Filter(request, now_ms)
+    listed = []
+    steps = 0
+    for metadata in list(state.transactions.values()):
+        steps += found.cost(metadata)
+        if found.includes(metadata):
+            listed.append(
+                ListedTransaction(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=metadata.state.kafka_name,
+                )
+            )
+        if steps >= STEPS_OF_SLICE:
+            steps = 0
+            yield
     return pb.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
 
 
-def _filter(request: pb.ListTransactionsRequest, now_ms: int) -> Callable[[TransactionMetadata], bool]:
-    producer_ids = frozenset(request.producer_id_filters)
-    names = frozenset(request.state_filters)
-    pattern = _pattern(request.transactional_id_pattern)
+class _Filter:
+    def __init__(self, request: pb.ListTransactionsRequest, now_ms: int) -> None:
+        self._producer_ids = frozenset(request.producer_id_filters)
+        self._states = frozenset(request.state_filters)
+        self._duration_ms = request.duration_filter_ms
+        self._now_ms = now_ms
+        self._pattern = _pattern(request.transactional_id_pattern)
 
-    def includes(metadata: TransactionMetadata) -> bool:
-        if producer_ids and metadata.producer_id not in producer_ids:
+    def cost(self, metadata: TransactionMetadata) -> int:
+        """In steps of regular expressions."""
+        return STEPS_OF_CALL if self._pattern is None else self._pattern.cost(metadata.transactional_id)
+
+    def includes(self, metadata: TransactionMetadata) -> bool:
+        if self._producer_ids and metadata.producer_id not in self._producer_ids:
             return False
-        if names and metadata.state.kafka_name not in names:
+        if self._states and metadata.state.kafka_name not in self._states:
             return False
-        if request.duration_filter_ms >= 0 and now_ms - metadata.start_timestamp_ms <= request.duration_filter_ms:
+        if self._duration_ms >= 0 and self._now_ms - metadata.start_timestamp_ms <= self._duration_ms:
             return False
-        return pattern is None or pattern(metadata.transactional_id)
-
-    return includes
+        return self._pattern is None or self._pattern.matches(metadata.transactional_id)
 
 
-def _pattern(text: str) -> Callable[[str], bool] | None:
-    """Whether a whole transactional id matches; None where there is no pattern."""
+def _pattern(text: str) -> RegularExpression | None:
     if not text:
         return None
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled = re2.compile(text, options)
-    except re2.error as error:
-        message = f"{text!r} is not a regular expression in RE2's syntax: {error}"
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
-    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
+        return RegularExpression(text)
+    except InvalidExpression as invalid:
+        message = f"The pattern of transactional ids is not a valid regular expression of RE2: {invalid}"
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from invalid

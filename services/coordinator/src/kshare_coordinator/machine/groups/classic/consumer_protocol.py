@@ -16,10 +16,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+MAX_INT = 2**31 - 1
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 
 NEWEST_VERSION = 3
+SUBSCRIPTION_LIMIT = 10_000
+"""Topic names in one member's subscription."""
 FIRST_VERSION_WITH_OWNED_PARTITIONS, FIRST_VERSION_WITH_GENERATION, FIRST_VERSION_WITH_RACK = 1, 2, 3
 
 NamedPartitions = tuple[tuple[str, tuple[int, ...]], ...]
@@ -94,8 +97,12 @@ class _Reader:
         length = self.integer()
         return b"" if length == -1 else self._take(length)
 
-    def texts(self) -> tuple[str, ...]:
-        return tuple(self.text() for _ in range(self._count()))
+    def texts(self, limit: int = MAX_INT) -> tuple[str, ...]:
+        """Not more than `limit`."""
+        count = self._count()
+        if count > limit:
+            raise _Malformed
+        return tuple(self.text() for _ in range(count))
 
     def partitions(self) -> NamedPartitions:
         return tuple((self.text(), self._integers()) for _ in range(self._count()))
@@ -114,9 +121,9 @@ def version_of(metadata: bytes) -> int:
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The names, in order, whatever comes after them."""
+    """The names, in order, whatever comes after them; None for more than SUBSCRIPTION_LIMIT, too."""
     try:
-        return list(_Reader(metadata).texts())
+        return list(_Reader(metadata).texts(SUBSCRIPTION_LIMIT))
     except _Malformed:
         return None
 

@@ -7,7 +7,6 @@ protocol's steps; the draft keeps the tables of the group consistent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -133,14 +132,14 @@ class ClassicGroupDraft:
             waiting_joins=self.group.waiting_joins + (member.awaiting_join is not None),
         )
         self._members[member_id] = member
-        self._count(member.protocols, 1)
+        self._count(member, 1)
         self._pending_members.pop(member_id, None)
 
     def remove(self, member_id: str) -> None:
         """Removes a member, or an id that was only handed out; the oldest member becomes the leader."""
         member = self._members.pop(member_id, None)
         if member is not None:
-            self._count(member.protocols, -1)
+            self._count(member, -1)
             if member.group_instance_id:
                 self._static_members.pop(member.group_instance_id, None)
             waits = member.awaiting_join is not None
@@ -153,8 +152,8 @@ class ClassicGroupDraft:
     def put(self, member_id: str, member: ClassicMember) -> None:
         """A member that is in the group, changed."""
         old = self._members[member_id]
-        self._count(old.protocols, -1)
-        self._count(member.protocols, 1)
+        self._count(old, -1)
+        self._count(member, 1)
         waiting = (member.awaiting_join is not None) - (old.awaiting_join is not None)
         self.group = replace(self.group, waiting_joins=self.group.waiting_joins + waiting)
         self._members[member_id] = member
@@ -222,8 +221,9 @@ class ClassicGroupDraft:
         self._pending_syncs.clear()
         self.cancel(self.timer(TimerKind.SYNC))
 
-    def _count(self, protocols: Iterable[Protocol], sign: int) -> None:
-        for name, _ in protocols:
+    def _count(self, member: ClassicMember, sign: int) -> None:
+        self.group = replace(self.group, stored_bytes=self.group.stored_bytes + sign * member.stored_bytes)
+        for name, _ in member.protocols:
             count = self._protocol_counts.get(name, 0) + sign
             if count:
                 self._protocol_counts[name] = count

@@ -20,8 +20,14 @@ from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of groups that consume topics; the format of their members' metadata is known."""
 
+MEMBER_BYTES, PROTOCOL_BYTES = 100, 16
+"""About what a member, and each of its protocols, takes beside its texts and its metadata."""
+
 Protocol = tuple[str, bytes]
 """The name of an assignor that a member supports, and the member's metadata for it."""
+
+NAMES_LIMIT = 1_000_000
+"""Topic names in the subscriptions of a group's members together; those of more are not read, which would take long."""
 
 MemberRecord = records_pb.ClassicGroupMetadata.Member
 
@@ -55,6 +61,16 @@ class ClassicMember:
     is_new: bool = False
     """Until its first join is answered; a new member is not kept alive by the join that waits."""
 
+    @property
+    def stored_bytes(self) -> int:
+        """About what the member takes of the group's record, without its assignment.
+
+        Its id begins with its client id or its group instance id.
+        """
+        texts = 2 * len(self.client_id.encode()) + 2 * len(self.group_instance_id.encode()) + len(self.client_host)
+        protocols = sum(PROTOCOL_BYTES + len(name.encode()) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + texts + protocols
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """Empty where the member does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
@@ -86,6 +102,8 @@ class ClassicGroup:
     """Member ids by group instance id."""
     protocol_counts: Mapping[str, int] = field(default_factory=dict)
     """By name of a protocol: how many members support it."""
+    stored_bytes: int = 0
+    """Of all members, see `ClassicMember.stored_bytes`."""
     waiting_joins: int = 0
     """Members whose join waits for its answer."""
     new_member_added: bool = False
@@ -145,9 +163,11 @@ def topics_of_members(
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     found: dict[str, None] = {}
+    count = 0
     for member in members:
         names = subscribed_topics(member.metadata(protocol_name))
-        if names is None:
+        count += len(names or ())
+        if names is None or count > NAMES_LIMIT:
             return None
         found.update(dict.fromkeys(names))
     return frozenset(found)
@@ -203,6 +223,7 @@ def group_of(group_id: str, value: records_pb.ClassicGroupMetadata) -> ClassicGr
             member.group_instance_id: member_id for member_id, member in members.items() if member.group_instance_id
         },
         protocol_counts=counted_protocols(members.values()),
+        stored_bytes=sum(member.stored_bytes for member in members.values()),
         subscribed_topics=topics_of_members(value.protocol_type, value.protocol_name, members.values()),
         awaits_rebalance=value.awaits_rebalance,
     )

@@ -95,6 +95,12 @@ def complete_sync(draft: ClassicGroupDraft, assignments: dict[str, bytes]) -> No
     draft.is_stored = True
 
 
+def fail_sync(draft: ClassicGroupDraft, initial_delay_ms: int) -> None:
+    """The leader's assignment cannot be stored: the members hear so, and a new generation is prepared."""
+    _propagate(draft, {}, ErrorCode.UNKNOWN_SERVER_ERROR)
+    prepare_rebalance(draft, initial_delay_ms)
+
+
 def _propagate(draft: ClassicGroupDraft, assignments: dict[str, bytes], code: ErrorCode) -> None:
     """To all members whose sync waits."""
     draft.assign(assignments)

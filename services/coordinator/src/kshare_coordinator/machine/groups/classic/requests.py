@@ -4,6 +4,8 @@ Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
 - A dynamic member that is not known yet gets an id, and MEMBER_ID_REQUIRED: it must come back with it (KIP-394); older
   clients join at once. A static member (KIP-345) is known by its group instance id: when it comes back without a member
   id it continues under a new one, without a rebalance if possible; requests with the old id get FENCED_INSTANCE_ID.
+- The group is stored in one record of at most kshare.group.max.bytes. The members may take half of it; a join beyond
+  that is refused. Assignments that make the record too large are answered with UNKNOWN_SERVER_ERROR, as in Kafka.
 - A join that changes the group calls for a rebalance and waits for its end, see `rebalance`. A member
   that joins again with what is known already is answered at once.
 - A group id that a share group has is INCONSISTENT_GROUP_PROTOCOL. What is asked of a consumer group of KIP-848 with
@@ -15,6 +17,7 @@ Rules (GroupCoordinatorService and GroupMetadataManager of Kafka 4.3.1):
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kshare_coordinator.machine import records
@@ -42,6 +45,7 @@ from kshare_coordinator.machine.groups.classic.rebalance import (
     complete_join_phase,
     complete_sync,
     expire_syncs,
+    fail_sync,
     initial_delay_over,
     prepare_rebalance,
     rebalance_or_complete,
@@ -78,6 +82,7 @@ class ClassicSettings:
     max_size: int
     max_member_ids: int
     max_groups: int
+    max_bytes: int
 
     def accepts_session_timeout(self, timeout_ms: int) -> bool:
         """group.min.session.timeout.ms and group.max.session.timeout.ms; else INVALID_SESSION_TIMEOUT."""
@@ -92,6 +97,7 @@ class ClassicSettings:
             max_size=configs.integer("group.max.size"),
             max_member_ids=configs.integer("kshare.max.classic.members"),
             max_groups=configs.integer("kshare.max.groups"),
+            max_bytes=configs.integer("kshare.group.max.bytes"),
         )
 
 
@@ -130,6 +136,8 @@ def decide_join(state: CoordinatorState, command: JoinGroup, settings: ClassicSe
         draft.remove(request.member_id)
         draft.end_session(request.member_id)
         return draft.decision(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+    if not _has_bytes_left(join):
+        return join.refused(request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
     if not draft.group.supports(request.protocol_type, join.protocols):
         return join.refused(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return _join_known(join) if request.member_id else _join_unknown(join)
@@ -195,6 +203,16 @@ def _has_room(group: ClassicGroup, member_id: str, settings: ClassicSettings) ->
     return member is not None or len(group.members) < settings.max_size
 
 
+def _has_bytes_left(join: _Join) -> bool:
+    """Whether the record has room for the member, in place of what it has in it."""
+    group, request = join.draft.group, join.request
+    known = group.members.get(request.member_id or group.static_members.get(request.group_instance_id, ""))
+    stored_bytes = _member_of(join).stored_bytes
+    if known is not None and stored_bytes <= known.stored_bytes:
+        return True
+    return group.stored_bytes - (known.stored_bytes if known else 0) + stored_bytes <= join.settings.max_bytes // 2
+
+
 def _join_unknown(join: _Join) -> JoinDecision:
     """A member without an id (classicGroupJoinNewMember)."""
     draft, request = join.draft, join.request
@@ -228,9 +246,10 @@ def _join_known(join: _Join) -> JoinDecision:
     return _rebalanced(join)
 
 
-def _add(join: _Join, member_id: str) -> JoinDecision:
-    draft, request = join.draft, join.request
-    member = ClassicMember(
+def _member_of(join: _Join) -> ClassicMember:
+    """As a new one."""
+    request = join.request
+    return ClassicMember(
         group_instance_id=request.group_instance_id,
         client_id=request.client_id,
         client_host=request.client_host,
@@ -240,9 +259,13 @@ def _add(join: _Join, member_id: str) -> JoinDecision:
         awaiting_join=join.call_id,
         is_new=True,
     )
+
+
+def _add(join: _Join, member_id: str) -> JoinDecision:
+    draft, request = join.draft, join.request
     if draft.group.state is State.PREPARING_REBALANCE and draft.group.previous_state is State.EMPTY:
         draft.note_new_member()
-    draft.add(member_id, member, request.protocol_type)
+    draft.add(member_id, _member_of(join), request.protocol_type)
     draft.renew_session(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
     return _rebalanced(join)
 
@@ -278,7 +301,7 @@ def _replace_static(join: _Join, old_id: str) -> JoinDecision:
     return draft.decision(answer)
 
 
-def decide_sync(state: CoordinatorState, command: SyncGroup, now_ms: int) -> SyncDecision:
+def decide_sync(state: CoordinatorState, command: SyncGroup, settings: ClassicSettings, now_ms: int) -> SyncDecision:
     request = command.request
     group = state.classic_groups.get(request.group_id)
     code = _sync_refusal(group, request)
@@ -290,8 +313,18 @@ def decide_sync(state: CoordinatorState, command: SyncGroup, now_ms: int) -> Syn
         return draft.decision(synced(draft, group.members[request.member_id].assignment))
     draft.await_sync(request.member_id, command.call_id)
     if request.member_id == group.leader_id:
-        complete_sync(draft, {each.member_id: each.assignment for each in request.assignments})
+        assignments = {each.member_id: each.assignment for each in request.assignments}
+        if _is_too_large(group, assignments, settings):
+            fail_sync(draft, settings.initial_rebalance_delay_ms)
+        else:
+            complete_sync(draft, assignments)
     return draft.decision(None)
+
+
+def _is_too_large(group: ClassicGroup, assignments: Mapping[str, bytes], settings: ClassicSettings) -> bool:
+    """Whether the group's record would be."""
+    assigned_bytes = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
+    return group.stored_bytes + assigned_bytes > settings.max_bytes
 
 
 def _sync_refusal(group: ClassicGroup | None, request: pb.SyncGroupRequest) -> ErrorCode:

@@ -16,7 +16,7 @@ but the arguments.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kshare_coordinator.machine.groups.assignment import Assignment
@@ -129,7 +129,11 @@ def _share_equally(held: dict[str, set[TopicPartition]], partition_counts: Mappi
 
 
 class _Balance:
-    """Members subscribe to different topics; changes `held`."""
+    """Members subscribe to different topics; changes `held`.
+
+    `_by_topic` has the partitions of `held` again, in order. A look at a topic must not search all partitions of its
+    subscribers: that is quadratic in the number of topics.
+    """
 
     def __init__(
         self,
@@ -140,6 +144,7 @@ class _Balance:
         self._held = held
         self._subscribers = subscribers
         self._counts = partition_counts
+        self._by_topic = _partitions_by_topic(held, subscribers)
         self._topic_ids = sorted(
             subscribers,
             key=lambda topic_id: (
@@ -163,24 +168,25 @@ class _Balance:
     def _give_out(self, topic_id: bytes, owned: set[TopicPartition]) -> None:
         loads = self._loads(topic_id)
         heapq.heapify(loads)
+        received: dict[str, list[TopicPartition]] = {}
         for number in range(self._counts[topic_id]):
             partition = TopicPartition(topic_id, number)
             if partition not in owned:
                 load, member_id = loads[0]
                 self._held[member_id].add(partition)
+                received.setdefault(member_id, []).append(partition)
                 heapq.heapreplace(loads, (load + 1, member_id))
+        self._note_received(topic_id, received)
 
     def _balance(self, topic_id: bytes) -> int:
         """How many partitions of the topic were moved."""
-        givable = {
-            member_id: sorted(partition for partition in self._held[member_id] if partition.topic_id == topic_id)
-            for member_id in self._subscribers[topic_id]
-        }
+        givable = self._by_topic[topic_id]
         fewest = self._loads(topic_id)
         heapq.heapify(fewest)
-        most = [(-load, member_id) for load, member_id in fewest if givable[member_id]]
+        most = [(-load, member_id) for load, member_id in fewest if givable.get(member_id)]
         heapq.heapify(most)
         moved = 0
+        received: dict[str, list[TopicPartition]] = {}
         while most:
             load, giver = -most[0][0], most[0][1]
             least, taker = fewest[0]
@@ -189,10 +195,28 @@ class _Balance:
             partition = givable[giver].pop()
             self._held[giver].remove(partition)
             self._held[taker].add(partition)
+            received.setdefault(taker, []).append(partition)
             heapq.heapreplace(fewest, (least + 1, taker))
             if givable[giver]:
                 heapq.heapreplace(most, (-(load - 1), giver))
             else:
                 heapq.heappop(most)
             moved += 1
+        self._note_received(topic_id, received)
         return moved
+
+    def _note_received(self, topic_id: bytes, received: Mapping[str, list[TopicPartition]]) -> None:
+        """Not before the end of a step: what a member received in it, it does not give away in it."""
+        held = self._by_topic[topic_id]
+        for member_id, partitions in received.items():
+            held[member_id] = sorted([*held.get(member_id, ()), *partitions])
+
+
+def _partitions_by_topic(
+    held: Mapping[str, set[TopicPartition]], topic_ids: Iterable[bytes]
+) -> dict[bytes, dict[str, list[TopicPartition]]]:
+    found: dict[bytes, dict[str, list[TopicPartition]]] = {topic_id: {} for topic_id in topic_ids}
+    for member_id, share in held.items():
+        for partition in sorted(share):
+            found[partition.topic_id].setdefault(member_id, []).append(partition)
+    return found

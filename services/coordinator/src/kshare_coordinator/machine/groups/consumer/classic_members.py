@@ -35,6 +35,7 @@ from kshare_coordinator.machine.commands import (
     SyncGroup,
 )
 from kshare_coordinator.machine.groups.classic.consumer_protocol import (
+    SUBSCRIPTION_LIMIT,
     NamedPartitions,
     Subscription,
     assignment_bytes,
@@ -66,7 +67,6 @@ from kshare_coordinator.machine.groups.consumer.rebalance import (
     reconciled,
     subscription_changed,
 )
-from kshare_coordinator.machine.groups.consumer.requests import SUBSCRIPTION_LIMIT
 from kshare_coordinator.machine.groups.consumer.subscriptions import existing_topics
 from kshare_coordinator.machine.groups.consumer.values import (
     NEW,

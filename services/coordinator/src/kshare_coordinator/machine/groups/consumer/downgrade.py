@@ -122,6 +122,7 @@ def _classic_group(
         members=found,
         static_members={each.group_instance_id: name for name, each in found.items() if each.group_instance_id},
         protocol_counts=counted_protocols(found.values()),
+        stored_bytes=sum(each.stored_bytes for each in found.values()),
     )
     protocol_name = ClassicGroupDraft(unassigned, now_ms).selected_protocol()
     with_assignments = {

@@ -30,6 +30,7 @@ from kshare_coordinator.machine.groups.consumer.values import (
 from kshare_coordinator.machine.records import Record
 from kshare_coordinator.machine.security.describable_topics import Client
 from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import KafkaError
 
 Subscription = tuple[tuple[str, ...], str]
 """Topic names and a regular expression."""
@@ -87,19 +88,30 @@ class ConsumerGroupDraft:
             if regex not in wanted:
                 self._put_expression(regex, None)
 
-    def resolve_expressions(self, topics: TopicExpressions, client: Client | None, now_ms: int) -> bool:
-        """Resolves all expressions for this client; returns whether the topics of any of them changed."""
+    def resolve_expressions(self, topics: TopicExpressions, client: Client | None, now_ms: int) -> tuple[bool, bool]:
+        """Resolves all expressions for this client.
+
+        Returns whether the topics of any of them changed, and whether all are resolved. One whose lookup needs more
+        time keeps what it had. So does a known one that is invalid: an earlier version accepted larger ones.
+        """
         self.forget_expressions()
-        changed = False
+        changed, is_complete = False, True
         wanted = sorted({member.subscribed_topic_regex for member in self.members.values()} - {""})
         for regex in wanted:
             known = self.expressions.get(regex)
-            names = topics.topics(regex, client)
-            if known is None or known.topics != names:
+            try:
+                names = topics.topics(regex, client, now_ms)
+            except KafkaError:
+                if known is None:
+                    raise
+                continue
+            if names is None:
+                is_complete = False
+            elif known is None or known.topics != names:
                 found = ResolvedExpression(topics=names, version=self._state.version, timestamp_ms=now_ms)
                 self._put_expression(regex, found)
                 changed = True
-        return changed
+        return changed, is_complete
 
     def settle(self, *, changed: bool) -> None:
         """Raises the group epoch if members, subscriptions or topics changed."""

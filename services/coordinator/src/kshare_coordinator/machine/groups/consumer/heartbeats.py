@@ -167,10 +167,13 @@ def _check_size(
 
 
 def _check_expressions(group: ConsumerGroup, request: pb.ConsumerGroupHeartbeatRequest) -> None:
-    """Each expression is stored with the names of all topics that match it."""
+    """Each expression is stored with the names of all topics that match it; those that are not looked up yet count."""
     regex = request.subscribed_topic_regex
-    if regex and regex not in group.expressions and len(group.expressions) >= EXPRESSIONS_LIMIT:
-        text = f"The members of group {group.group_id} subscribe to {len(group.expressions)} regular expressions"
+    if not regex or regex in group.expressions:
+        return
+    subscribed = {member.subscribed_topic_regex for member in group.members.values()} - {""}
+    if regex not in subscribed and len(subscribed) >= EXPRESSIONS_LIMIT:
+        text = f"The members of group {group.group_id} subscribe to {len(subscribed)} regular expressions"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text}; no more than {EXPRESSIONS_LIMIT} are allowed")
 
 

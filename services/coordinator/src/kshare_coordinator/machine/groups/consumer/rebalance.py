@@ -70,8 +70,9 @@ def resolve_expressions(
     is_written = times == resolution_times(group.expressions)
     if not is_new and is_recent and is_written and generation == resolved_generation:
         return False
-    changed = draft.resolve_expressions(context.expressions, client, now_ms)
-    group.resolved = (generation, now_ms, resolution_times(draft.expressions))
+    changed, is_complete = draft.resolve_expressions(context.expressions, client, now_ms)
+    if is_complete:
+        group.resolved = (generation, now_ms, resolution_times(draft.expressions))
     return changed
 
 

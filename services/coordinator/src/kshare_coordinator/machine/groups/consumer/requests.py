@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kshare_coordinator.machine.groups.classic.consumer_protocol import SUBSCRIPTION_LIMIT
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_coordinator.machine.groups.consumer.values import LEFT_FOR_A_WHILE_EPOCH, Member
 from kshare_coordinator.machine.security.describable_topics import Client
@@ -19,8 +20,6 @@ UNCHANGED_TIMEOUT = -1
 MEMBER_CHOOSES_ID_SINCE_VERSION = 1
 TEXT_LENGTH_LIMIT = 1_000
 """Characters of a member id, an instance id and a rack."""
-SUBSCRIPTION_LIMIT = 10_000
-"""Topic names in one member's subscription."""
 SUBSCRIPTION_LENGTH_LIMIT = 1_000_000
 """Characters of all names in one member's subscription."""
 EXPRESSIONS_LIMIT = 100

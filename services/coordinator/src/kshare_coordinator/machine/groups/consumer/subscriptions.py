@@ -2,21 +2,22 @@
 
 An expression is looked up whole: a topic matches where all of its name does, and the client may describe it. Kafka does
 that in the background, so the first assignment of a member that subscribes by an expression comes with a later
-heartbeat; here it comes at once, and with the first heartbeat after a topic that matches was created.
+heartbeat; here it usually comes at once, and with the first heartbeat after a topic that matches was created.
 
 `TopicExpressions` caches the matching topics for all groups together, and re-evaluates only topics that changed since.
+All lookups together take at most STEPS_PER_SECOND, so that no expression holds up the coordinator. A lookup that needs
+more goes on with the next heartbeats, of any group; the group keeps the topics that it knows until then.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
-
-import re2
 
 from kshare_coordinator.machine.groups.consumer.values import Member, ResolvedExpression
+from kshare_coordinator.machine.regular_expressions import InvalidExpression, RegularExpression
 from kshare_coordinator.machine.security.describable_topics import Client, DescribableTopics
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_coordinator.machine.visible_topics import visible_names, visible_topic_named
@@ -24,64 +25,119 @@ from kshare_core.errors import ErrorCode, KafkaError
 
 EXPRESSIONS_REMEMBERED = 1_000
 """Limit over all groups; evicted entries are computed again when they are needed."""
-EXPRESSION_MEMORY_BYTES = 1 << 20
-"""What RE2 may use for one expression; one that needs more is refused."""
+STEPS_PER_SECOND = 250_000_000
+"""About a third of a second, the worst expressions given; 10,000 topics take an ordinary one a tenth of it."""
+STEPS_AT_ONCE = 2 * STEPS_PER_SECOND
 
 
-class _Pattern(Protocol):
-    def fullmatch(self, text: str) -> object | None: ...
-
-
-def compiled_expression(regex: str) -> _Pattern:
+def checked_expression(regex: str) -> RegularExpression:
     """KafkaError INVALID_REGULAR_EXPRESSION where it is not in RE2's syntax, or too large."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = EXPRESSION_MEMORY_BYTES
     try:
-        pattern: _Pattern = re2.compile(regex, options)
-    except re2.error as error:
-        text = f"SubscribedTopicRegex `{regex}` is not a valid regular expression of RE2: {error}"
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from error
-    return pattern
+        return RegularExpression(regex)
+    except InvalidExpression as invalid:
+        text = f"SubscribedTopicRegex `{regex[:200]}` is not a valid regular expression of RE2: {invalid}"
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from invalid
+
+
+@dataclass(slots=True)
+class _Lookup:
+    """The comparison of an expression with topics' names, which may go on in later turns.
+
+    `generation` is that of the topics when it began; `position` is how many of the names are done.
+    """
+
+    expression: RegularExpression
+    generation: int
+    matching: dict[str, None]
+    names: Sequence[str]
+    position: int = 0
 
 
 class TopicExpressions:
-    """See the module's text. It has no state of its own: forgetting it changes no answer."""
+    """See the module's text. It has no state of its own: forgetting it only delays answers."""
 
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state
         self._describable = DescribableTopics(state)
         self._known: dict[str, tuple[int, dict[str, None]]] = {}
         """By expression: the generation of topics, and the names that match."""
+        self._waiting: dict[str, None] = {}
+        """Expressions to look up, the oldest first."""
+        self._lookup: _Lookup | None = None
+        """That of the oldest one, once it has begun."""
+        self._steps_left = STEPS_AT_ONCE
+        self._counted_ms: int | None = None
 
-    def topics(self, regex: str, client: Client | None = None) -> tuple[str, ...]:
-        """The names of the matching topics that the client may describe, in order; None may describe all.
+    def topics(self, regex: str, client: Client | None, now_ms: int) -> tuple[str, ...] | None:
+        """The names of the matching topics that the client may describe, in order; None: not known yet.
 
-        KafkaError if the expression is invalid.
+        A `client` of None may describe all. KafkaError if the expression is invalid.
         """
-        names = sorted(self._matching(regex))
+        matching = self._matching(regex, now_ms)
+        if matching is None:
+            return None
+        names = sorted(matching)
         return tuple(names) if client is None else self._describable.of(client, names)
 
-    def _matching(self, regex: str) -> Iterable[str]:
-        generation, matching = self._known.pop(regex, (-1, {}))
-        if generation != self._state.topics_generation:
-            pattern = compiled_expression(regex)
-            behind = self._state.topics_generation - generation
-            if generation < 0 or behind > len(self._state.topics_changed):
-                matching = {name: None for name in visible_names(self._state) if pattern.fullmatch(name)}
-            else:
-                self._catch_up(pattern, matching, behind)
-        self._known[regex] = (self._state.topics_generation, matching)
-        if len(self._known) > EXPRESSIONS_REMEMBERED:
-            del self._known[next(iter(self._known))]
+    def _matching(self, regex: str, now_ms: int) -> Iterable[str] | None:
+        if not self._is_known(regex):
+            checked_expression(regex)
+            if len(self._waiting) < EXPRESSIONS_REMEMBERED:
+                self._waiting.setdefault(regex)
+            self._count_time(now_ms)
+            self._look_up()
+        if not self._is_known(regex):
+            return None
+        generation, matching = self._known.pop(regex)
+        self._known[regex] = generation, matching
         return matching
 
-    def _catch_up(self, pattern: _Pattern, matching: dict[str, None], behind: int) -> None:
-        for name in islice(reversed(self._state.topics_changed), behind):
-            if visible_topic_named(self._state, name) is not None and pattern.fullmatch(name):
-                matching[name] = None
+    def _is_known(self, regex: str) -> bool:
+        return regex in self._known and self._known[regex][0] == self._state.topics_generation
+
+    def _count_time(self, now_ms: int) -> None:
+        passed_ms = 0 if self._counted_ms is None else max(0, now_ms - self._counted_ms)  # the clock may be set back
+        self._counted_ms = now_ms
+        self._steps_left = min(STEPS_AT_ONCE, self._steps_left + passed_ms * STEPS_PER_SECOND // 1_000)
+
+    def _look_up(self) -> None:
+        """Goes on with the expressions that wait, in their order, as far as the steps that are left allow."""
+        while self._waiting and self._steps_left > 0:
+            regex = next(iter(self._waiting))
+            if self._lookup is None:
+                self._lookup = self._begun(regex)
+            if not self._go_on(self._lookup):
+                return
+            self._known[regex] = self._lookup.generation, self._lookup.matching
+            self._lookup = None
+            if self._is_known(regex):  # else topics changed meanwhile
+                del self._waiting[regex]
+            if len(self._known) > EXPRESSIONS_REMEMBERED:
+                del self._known[next(iter(self._known))]
+
+    def _begun(self, regex: str) -> _Lookup:
+        """With the topics that changed since the last time, where they can be told."""
+        now = self._state.topics_generation
+        generation, matching = self._known.pop(regex, (-1, {}))
+        behind = now - generation
+        if generation < 0 or behind > len(self._state.topics_changed):
+            return _Lookup(checked_expression(regex), now, {}, tuple(visible_names(self._state)))
+        names = tuple(islice(reversed(self._state.topics_changed), behind))
+        return _Lookup(checked_expression(regex), now, matching, names)
+
+    def _go_on(self, lookup: _Lookup) -> bool:
+        """Whether it is finished."""
+        while lookup.position < len(lookup.names):
+            if self._steps_left <= 0:
+                return False
+            name = lookup.names[lookup.position]
+            lookup.position += 1
+            self._steps_left -= lookup.expression.cost(name)
+            if visible_topic_named(self._state, name) is not None and lookup.expression.matches(name):
+                lookup.matching[name] = None
             else:
-                matching.pop(name, None)
+                lookup.matching.pop(name, None)
+        return True
 
 
 def topics_of_member(member: Member, expressions: Mapping[str, ResolvedExpression]) -> list[str]:

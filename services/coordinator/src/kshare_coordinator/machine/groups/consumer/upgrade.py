@@ -22,13 +22,17 @@ from typing import NamedTuple
 
 from kshare_coordinator.machine import records
 from kshare_coordinator.machine.commands import Effect, SessionRenewed
-from kshare_coordinator.machine.groups.classic.consumer_protocol import NamedPartitions, assignment_of, subscription_of
+from kshare_coordinator.machine.groups.classic.consumer_protocol import (
+    SUBSCRIPTION_LIMIT,
+    NamedPartitions,
+    assignment_of,
+    subscription_of,
+)
 from kshare_coordinator.machine.groups.classic.draft import ClassicGroupDraft, refused_join
 from kshare_coordinator.machine.groups.classic.group import ClassicGroup, ClassicGroupState, ClassicMember
 from kshare_coordinator.machine.groups.classic.timers import TimerKind
 from kshare_coordinator.machine.groups.consumer import records as group_records
 from kshare_coordinator.machine.groups.consumer.downgrade import by_topic
-from kshare_coordinator.machine.groups.consumer.requests import SUBSCRIPTION_LIMIT
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_coordinator.machine.groups.consumer.subscriptions import existing_topics, metadata_hash
 from kshare_coordinator.machine.groups.consumer.values import (

@@ -1,0 +1,179 @@
+"""Lookups of regular expressions: large ones go on in later turns, and none takes more than its share of a second."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import pytest
+
+from kshare_coordinator.machine.groups.consumer.requests import EXPRESSIONS_LIMIT
+from kshare_coordinator.machine.groups.consumer.subscriptions import (
+    STEPS_AT_ONCE,
+    STEPS_PER_SECOND,
+    TopicExpressions,
+)
+from kshare_coordinator.machine.regular_expressions import RegularExpression
+from kshare_coordinator.machine.state import CoordinatorState
+from kshare_core.errors import KafkaError
+from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
+from support.coordinator.driver import CoordinatorDriver
+from support.groups.consumer_groups import assigned, join_request, request_of, send
+
+LARGE = ".?a?" * 2_500
+COSTLY = ".?a?" * 700
+"""Matches every name of at most 700 characters."""
+NAME = "shop.orders.payments.team-{:05}.events-v1"
+NAMES = [NAME.format(number) for number in range(3_000)]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The costs of all matches."""
+    found: list[int] = []
+    matches = RegularExpression.matches
+
+    def counted(expression: RegularExpression, text: str) -> bool:
+        found.append(expression.cost(text))
+        return matches(expression, text)
+
+    monkeypatch.setattr(RegularExpression, "matches", counted)
+    return found
+
+
+def put(state: CoordinatorState, name: str) -> None:
+    topic_id = name.encode()[-16:].rjust(16, b"-")
+    state.topics[topic_id] = records_pb.TopicRecord(topic_id=topic_id, name=name)
+    state.topic_ids[name] = topic_id
+    changed(state, name)
+
+
+def drop(state: CoordinatorState, name: str) -> None:
+    del state.topics[state.topic_ids.pop(name)]
+    changed(state, name)
+
+
+def changed(state: CoordinatorState, name: str) -> None:
+    state.topics_generation += 1
+    state.topics_changed.append(name)
+
+
+def state_with(names: list[str]) -> CoordinatorState:
+    state = CoordinatorState()
+    for name in names:
+        put(state, name)
+    return state
+
+
+def test_an_ordinary_expression_is_looked_up_at_once() -> None:
+    found = TopicExpressions(state_with(NAMES)).topics(r"shop\..*-v1", None, 0)
+    assert found == tuple(NAMES)
+
+
+def test_a_costly_lookup_goes_on_as_time_passes(steps: list[int]) -> None:
+    expressions = TopicExpressions(state_with(NAMES))
+    now_ms, asked, done = 0, 0, 0
+    while (found := expressions.topics(COSTLY, None, now_ms)) is None:
+        once = STEPS_AT_ONCE if asked == 0 else STEPS_PER_SECOND
+        assert sum(steps) - done < once + 1_000_000
+        assert expressions.topics(COSTLY, None, now_ms) is None and len(steps) < len(NAMES)
+        done, now_ms, asked = sum(steps), now_ms + 1_000, asked + 1
+    assert asked >= 2 and found == tuple(NAMES)
+    assert len(steps) == len(NAMES)  # each name once
+
+
+def test_a_clock_that_was_set_back_gives_no_steps_and_takes_none(steps: list[int]) -> None:
+    expressions = TopicExpressions(state_with(NAMES))
+    expressions.topics(COSTLY, None, 1_000_000)
+    done = len(steps)
+    expressions.topics(COSTLY, None, 0)
+    assert len(steps) == done
+    expressions.topics(COSTLY, None, 1_000)
+    assert len(steps) > done
+
+
+def test_other_expressions_wait_for_their_turn(steps: list[int]) -> None:
+    """Whoever asks, the oldest lookup goes on first."""
+    expressions = TopicExpressions(state_with(NAMES))
+    assert expressions.topics(COSTLY, None, 0) is None
+    now_ms = 0
+    while expressions.topics("shop.*", None, now_ms) is None:
+        now_ms += 1_000
+    done = len(steps)
+    assert expressions.topics(COSTLY, None, now_ms) == tuple(NAMES)
+    assert len(steps) == done == 2 * len(NAMES)
+
+
+def test_lookups_that_topics_change_meanwhile_find_what_a_lookup_at_the_end_finds() -> None:
+    random = Random(7)
+    state = state_with(NAMES[:2_000])
+    expressions = TopicExpressions(state)
+    rest = NAMES[2_000:]
+    regexes = [COSTLY, "(?:.?a?){200}.*", r"shop\..*[05]\.events-v1", "nothing"]
+    for now_ms in range(0, 20_000, 1_000):
+        for _ in range(random.randrange(30)):
+            put(state, rest.pop())
+            gone = random.choice(sorted(state.topic_ids))
+            drop(state, gone)
+            if random.random() < 0.5:
+                put(state, gone)
+        for regex in random.sample(regexes, 3):
+            expected = tuple(sorted(name for name in state.topic_ids if re.fullmatch(short(regex), name)))
+            assert expressions.topics(regex, None, now_ms) in (None, expected)
+    for now_ms in range(20_000, 60_000, 1_000):
+        found = [expressions.topics(regex, None, now_ms) for regex in regexes]
+    assert [len(names or ()) for names in found[:2]] == [len(state.topic_ids)] * 2
+    assert None not in found
+
+
+def short(regex: str) -> str:
+    """One that finds the same and that Python's module can match."""
+    return ".*" if regex.startswith(("(.?", "(?:.?")) else regex
+
+
+def test_a_member_gets_its_topics_with_the_heartbeat_after_the_lookup() -> None:
+    driver = CoordinatorDriver({"group.consumer.assignment.interval.ms": "0"})
+    for name in NAMES[:2]:
+        driver.create_topic(name)
+    for number in range(1_500):
+        put(driver.state, f"other-{number:0200}")
+    answer = send(driver, join_request("a", [NAMES[0]], regex=COSTLY))
+    assert len(assigned(answer) or ()) == 1
+    group = driver.state.consumer_groups["group"]
+    for _ in range(30):
+        if group.expressions:
+            break
+        driver.now_ms += 1_000
+        send(driver, request_of("a", group.current["a"].member_epoch))
+        group = driver.state.consumer_groups["group"]
+    (known,) = group.expressions.values()
+    assert set(NAMES[:2]) < set(known.topics)
+
+
+def test_expressions_that_are_not_looked_up_yet_count_for_the_limit() -> None:
+    driver = CoordinatorDriver({})
+    for number in range(3_000):
+        put(driver.state, f"other-{number:0200}")
+    for number in range(EXPRESSIONS_LIMIT):
+        send(driver, join_request(f"m{number}", regex=f"{COSTLY}|{number}"))
+    assert not driver.state.consumer_groups["group"].expressions
+    with pytest.raises(KafkaError, match="no more than 100"):
+        send(driver, join_request("another", regex="another"))
+    send(driver, join_request("same", regex=f"{COSTLY}|0"))
+
+
+def test_a_stored_expression_that_is_too_large_now_keeps_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions accepted larger ones."""
+    driver = CoordinatorDriver({"group.consumer.assignment.interval.ms": "0"})
+    driver.create_topic("a")
+    with monkeypatch.context() as patch:
+        patch.setattr("kshare_coordinator.machine.regular_expressions.EXPRESSION_MEMORY_BYTES", 1 << 20)
+        send(driver, join_request("m", regex=LARGE))
+    driver.restart()
+    driver.create_topic("b")
+    epoch = driver.state.consumer_groups["group"].current["m"].member_epoch
+    send(driver, request_of("m", epoch))
+    topics = driver.state.consumer_groups["group"].expressions[LARGE].topics
+    assert "a" in topics and "b" not in topics
+    with pytest.raises(KafkaError, match="not a valid regular expression"):
+        send(driver, join_request("n", regex="b" + LARGE[4:]))
