@@ -11,8 +11,9 @@ from kshare_core.delivery_history import HISTORY_TOPIC
 from kshare_core.errors import ErrorCode
 from kshare_upstream.doctor.examination import Examination, examine
 from kshare_upstream.doctor.findings import Diagnosis, Severity
-from kshare_upstream.port import UpstreamPartitionName
+from kshare_upstream.port import REQUESTS, AResponse, UpstreamPartitionName
 from kshare_upstream.topics import DEFAULT_REPLICAS, Replicas
+from kshare_wire.api_versions import VersionRange
 from kshare_wire.generated.api_keys import ApiKey
 from kshare_wire.generated.requests.create_topics import CreateTopicsRequest
 from kshare_wire.generated.requests.delete_records import DeleteRecordsRequest
@@ -21,11 +22,14 @@ from kshare_wire.generated.requests.describe_configs import DescribeConfigsReque
 from kshare_wire.generated.requests.init_producer_id import InitProducerIdRequest
 from kshare_wire.generated.requests.metadata import MetadataRequest
 from kshare_wire.generated.requests.produce import ProduceRequest
+from kshare_wire.messages import Request
+from kshare_wire.record_batches import read_header
 from support.upstream.memory_upstream import KAFKA_3_9, MemoryLog, MemoryUpstream
 from support.upstream.topics_upstream import TopicsUpstream
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 BOOTSTRAP = "broker:9092"
+NOW_MS = 1_796_000_000_000
 OWN_TOPICS = ("__kshare_state", "__kshare_metadata")
 
 
@@ -44,6 +48,7 @@ def examined(
         prefix="__kshare_",
         suffix="x1",
         now_ms=lambda: next(clock) * step_ms,
+        wall_clock_ms=NOW_MS,
         has_history=has_history,
         topics_of_earlier_work=topics_of_earlier_work,
         own_topics=OWN_TOPICS,
@@ -66,6 +71,31 @@ def test_a_cluster_that_lacks_nothing_but_brokers() -> None:
     assert "a write with acks=all to 1 replica takes 1.00 ms" in fine
     assert "stored once" in fine and "DeleteRecords removes" in fine
     assert upstream.logs == {}, "the trial's topic is deleted"
+
+
+class TimedUpstream(MemoryUpstream):
+    """Refuses records that are older than a day (log.message.timestamp.before.max.ms)."""
+
+    async def ask_broker(
+        self,
+        node_id: int,
+        request: Request[AResponse],
+        served: VersionRange,
+        *,
+        wait_ms: int = 0,
+        purpose: str = REQUESTS,
+    ) -> AResponse:
+        if isinstance(request, ProduceRequest):
+            records = request.topic_data[0].partition_data[0].records
+            assert records is not None
+            if read_header(memoryview(bytes(records))).max_timestamp_ms < NOW_MS - 86_400_000:
+                self.flaws.errors.setdefault(ProduceRequest, []).append(ErrorCode.INVALID_TIMESTAMP)
+        return await super().ask_broker(node_id, request, served, wait_ms=wait_ms, purpose=purpose)
+
+
+def test_a_cluster_that_refuses_old_timestamps() -> None:
+    diagnosis = examined(TimedUpstream(configs=SAFE))
+    assert not diagnosis.is_refused and "stored once" in told(diagnosis, Severity.OK)
 
 
 @pytest.mark.parametrize(

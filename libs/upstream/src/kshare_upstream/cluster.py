@@ -6,14 +6,19 @@ purpose is a name: requests that wait at the broker have one of their own, becau
 A broker may hang: it holds its connections open and answers nothing. When it has been silent for `silence_ms`, another
 broker is asked for the cluster's brokers. If the hung one is not among them any more, its connections are closed, so
 that requests go on at the new leaders instead of waiting for the request timeout.
+
+A broker that is cut off from its controller answers, but does not learn of elections. So brokers are asked for Metadata
+in turn, and a leader is not replaced by one of an older epoch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import (
     BrokerAddress,
     ClientSettings,
@@ -42,6 +47,7 @@ from kshare_wire.messages import Request
 
 METADATA = VersionRange(7, 12)
 """Leader epochs since version 7, topic ids since version 10."""
+NO_TOPIC_ID = bytes(16)
 _BOOTSTRAP = -1
 
 
@@ -58,6 +64,10 @@ class Cluster:
         self._settings = settings
         self._view = ClusterView(None, _BOOTSTRAP, {})
         self._leaders: dict[UpstreamPartitionName, int] = {}
+        self._newest: dict[str, Topic] = {}
+        """Each topic with the leaders of the newest epochs that were seen, also where they were forgotten."""
+        self._turn = 0
+        """How often brokers were asked for Metadata."""
         self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._retired: dict[Connection, int] = {}
         """Connections near the end of their sessions, with their brokers; each is closed after its last response."""
@@ -92,13 +102,34 @@ class Cluster:
     async def _describe(self, topics: Sequence[str] | None) -> ClusterView:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        view = _view(await self._ask_each(request, METADATA, lambda answer: bool(answer.brokers)))
-        self._drop_connections_to_others(view)
-        self._view = view
+        found = _view(await self._ask_each(self._in_turn(), request, METADATA, lambda answer: bool(answer.brokers)))
+        self._drop_connections_to_others(found)
+        current = {name: self._with_newest_leaders(topic) for name, topic in found.topics.items()}
+        view = self._view = dataclasses.replace(found, topics=current)
         for topic in view.topics.values():
             for partition, leader in topic.leaders.items():
                 self._leaders[UpstreamPartitionName(topic.name, partition)] = leader.node_id
         return view
+
+    def _with_newest_leaders(self, found: Topic) -> Topic:
+        """Keeps leaders of newer epochs than a broker answered: it has not learned of their election yet.
+
+        A topic without an id may be another one than before, whose epochs begin anew.
+        """
+        known = self._newest.get(found.name)
+        topic = found
+        if known is not None and known.topic_id == found.topic_id != NO_TOPIC_ID:
+            newer = {
+                partition: leader
+                for partition, leader in known.leaders.items()
+                if partition in found.leaders and leader.leader_epoch > found.leaders[partition].leader_epoch
+            }
+            topic = dataclasses.replace(found, leaders={**found.leaders, **newer}) if newer else found
+        if topic.leaders:
+            self._newest[topic.name] = topic
+        elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._newest.pop(topic.name, None)
+        return topic
 
     async def versions(self) -> Mapping[int, VersionRange]:
         view = await self.describe([])
@@ -110,14 +141,28 @@ class Cluster:
 
         A request whose connection was lost may have taken effect before another broker is asked.
         """
-        return await self._ask_each(request, served, lambda answer: True)
-
-    async def _ask_each(
-        self, request: Request[AResponse], served: VersionRange, is_informed: Callable[[AResponse], bool]
-    ) -> AResponse:
-        """As `ask_any`, until a broker answers that `is_informed`; BrokersUnknown if one answers and none is."""
         silent = self._silent()
         nodes = sorted(self._view.brokers, key=lambda node_id: (node_id in silent, not self._is_connected(node_id)))
+        return await self._ask_each(nodes, request, served, lambda answer: True)
+
+    def _in_turn(self) -> list[int]:
+        """The brokers from the next one on; last those that are silent or could not be reached."""
+        nodes, silent = sorted(self._view.brokers), self._silent()
+        start = self._turn % max(1, len(nodes))
+        self._turn += 1
+        return sorted([*nodes[start:], *nodes[:start]], key=lambda node_id: (node_id in silent, self._failed(node_id)))
+
+    async def _ask_each(
+        self,
+        nodes: Sequence[int],
+        request: Request[AResponse],
+        served: VersionRange,
+        is_informed: Callable[[AResponse], bool],
+    ) -> AResponse:
+        """Asks these brokers, and last a bootstrap address, until one answers that `is_informed`.
+
+        BrokersUnknown if one answers and none is.
+        """
         problem: ConnectionLost | None = None
         first = self._bootstrap[0]
         for node_id in [*nodes, _BOOTSTRAP]:
@@ -202,6 +247,11 @@ class Cluster:
     def _is_connected(self, node_id: int) -> bool:
         task = self._connections.get((node_id, REQUESTS))
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
+
+    def _failed(self, node_id: int) -> bool:
+        """Whether the last attempt to connect to a broker failed."""
+        task = self._connections.get((node_id, REQUESTS))
+        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
     async def _connection(self, node_id: int, purpose: str) -> Connection:
         """The open connection, or a new one; callers that need it at the same time share it."""

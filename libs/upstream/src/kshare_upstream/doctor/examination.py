@@ -29,6 +29,8 @@ class Examination:
     """Random, so that two examinations at once have topics of their own."""
     now_ms: Callable[[], float]
     """A monotonic clock."""
+    wall_clock_ms: int
+    """The time of the examination."""
     has_history: bool = False
     """Whether the delivery history is to be written."""
     topics_of_earlier_work: Sequence[str] = ()
@@ -62,6 +64,7 @@ async def examine(upstream: Upstream, examination: Examination) -> Diagnosis:
                 replicas=replicas,
                 bootstrap=examination.bootstrap,
                 now_ms=examination.now_ms,
+                wall_clock_ms=examination.wall_clock_ms,
             )
             await examine_by_trial(upstream, trial, diagnosis)
         if examination.has_history:

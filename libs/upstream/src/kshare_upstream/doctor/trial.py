@@ -48,6 +48,8 @@ class Trial:
     bootstrap: str
     """As the user wrote it, for commands."""
     now_ms: Callable[[], float]
+    wall_clock_ms: int
+    """The timestamp of the records: brokers may refuse older ones (log.message.timestamp.before.max.ms)."""
 
 
 async def examine_by_trial(upstream: Upstream, trial: Trial, diagnosis: Diagnosis) -> None:
@@ -74,10 +76,10 @@ async def _use(upstream: Upstream, trial: Trial, diagnosis: Diagnosis) -> None:
     offsets, durations_ms = [], []
     for sequence in range(APPENDS):
         before_ms = trial.now_ms()
-        offsets.append(await log.append(_batch(producer, sequence)))
+        offsets.append(await log.append(_batch(producer, sequence, trial.wall_clock_ms)))
         durations_ms.append(trial.now_ms() - before_ms)
     _judge_speed(statistics.median(durations_ms), trial, diagnosis)
-    repeated = await log.append(_batch(producer, APPENDS - 1))
+    repeated = await log.append(_batch(producer, APPENDS - 1, trial.wall_clock_ms))
     end = await log.offset_at(LATEST_TIMESTAMP)
     if repeated == offsets[-1] and end == offsets[-1] + 1:
         diagnosis.add(Severity.OK, "a repeated batch is stored once and answered with its first offset")
@@ -128,9 +130,9 @@ def _judge_speed(median_ms: float, trial: Trial, diagnosis: Diagnosis) -> None:
         diagnosis.add(Severity.WARNING, f"{text}: every acknowledgement waits for one such write")
 
 
-def _batch(producer: ProducerId, sequence: int) -> bytes:
+def _batch(producer: ProducerId, sequence: int, timestamp_ms: int) -> bytes:
     writer = BatchWriter(BATCH_LIMIT_BYTES, producer=ProducerSequence(*producer, sequence))
-    writer.append(0, b"trial", sequence.to_bytes(4), ())
+    writer.append(timestamp_ms, b"trial", sequence.to_bytes(4), ())
     return writer.build()
 
 

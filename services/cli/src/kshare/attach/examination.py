@@ -65,6 +65,7 @@ async def can_work_with(options: ExaminedCluster, console: Console, *, is_start:
         prefix=prefix,
         suffix=secrets.token_hex(4),
         now_ms=lambda: time.monotonic() * 1000,
+        wall_clock_ms=time.time_ns() // 1_000_000,
         has_history=configs.boolean("kshare.delivery.history.enable"),
         topics_of_earlier_work=own_topics if is_start else (),
         own_topics=own_topics,

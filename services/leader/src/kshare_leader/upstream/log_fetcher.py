@@ -20,7 +20,11 @@ The choice of what to fetch looks only at logs of which something has changed si
 for a Fetch under way, an examination, a leader or a back-off comes back into it when that has ended.
 
 A leader may name a replica in this node's rack to fetch from (KIP-392); it is fetched from for PREFERRED_MS, or until
-an error. A log with an error is fetched again after a back-off.
+an error. A log with an error is fetched again after a back-off. An error that concerns the records at an offset stops
+only that offset (`UpstreamLog.give_up`), and so does an answer without records where the broker says that there are.
+
+A broker fills an answer in the order of the request, up to a limit, and gives only the first partition with records a
+batch beyond it. So logs that an answer had nothing for come first in the next Fetch, and those that it served last.
 
 Compressed batches are checked before the logs get them (`unreadable_batches`); the lane waits for that.
 """
@@ -28,7 +32,7 @@ Compressed batches are checked before the logs get them (`unreadable_batches`); 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -36,6 +40,7 @@ from typing import NamedTuple
 from kshare_core.contained_bugs import report_contained_bug, restarted_after_bugs
 from kshare_core.errors import ErrorCode, KafkaError
 from kshare_leader.upstream.problems import Problems
+from kshare_leader.upstream.stalled_offsets import STALL_KEPT_MS
 from kshare_leader.upstream.unreadable_batches import UnreadableBatches
 from kshare_leader.upstream.upstream_log import NO_ID, UNREACHABLE, Fetched, FetchPosition, UpstreamLog
 from kshare_upstream.partition_log import FETCH, FETCH_BY_ID, LEADER_CHANGED, Refused
@@ -77,6 +82,16 @@ _SUSPICIOUS = frozenset(
     }
 )
 """Errors after which it is examined whether the log still is the one that was opened."""
+
+_OF_RECORDS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+"""Errors that may concern the records at one offset only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +190,10 @@ class LogFetcher:
         self._lookups: dict[UpstreamLog, asyncio.Task[None]] = {}
         self._ahead: set[UpstreamLog] = set()
         """The logs that will be looked at after AHEAD_PAUSE_MS."""
+        self._pausing: set[UpstreamLog] = set()
+        """The logs that will be looked at when their ends may be fetched again (`UpstreamLog.tail_pause_ms`)."""
+        self._stopped: set[UpstreamLog] = set()
+        """The logs with a problem at an offset that cannot be fetched."""
         self._wanted = asyncio.Event()
         self._dispatch: asyncio.Task[None] | None = None
 
@@ -194,6 +213,8 @@ class LogFetcher:
         self._preferred.pop(log.at, None)
         self._leaders.pop(log.at, None)
         self._problems.forget(f"partition {log.at}")
+        self._stopped.discard(log)
+        self._problems.forget(_records_subject(log))
 
     def demand(self, log: UpstreamLog, is_awaited: bool = True) -> None:
         """A log wants to be fetched: now, or ahead of its readers if none of them waits for it."""
@@ -240,29 +261,47 @@ class LogFetcher:
                 if lane.is_tail and lane.number == QUIET:
                     ends_s = asyncio.get_running_loop().time() + self._limits.fetch_max_wait_ms / 1000
                     self._quiet_ends_s[lane.kind] = ends_s
-                task = asyncio.get_running_loop().create_task(self._fetch(lane, positions), name=lane.purpose)
+                served: set[UpstreamLog] = set()
+                task = asyncio.get_running_loop().create_task(self._fetch(lane, positions, served), name=lane.purpose)
                 self._lanes[lane] = task
-                task.add_done_callback(partial(self._lane_ended, lane, positions))
+                task.add_done_callback(partial(self._lane_ended, lane, positions, served))
 
-    def _lane_ended(self, lane: _Lane, positions: Iterable[UpstreamLog], _: asyncio.Task[None]) -> None:
-        """Its logs come after those that waited for it, so that each has its turn."""
+    def _lane_ended(
+        self, lane: _Lane, positions: Iterable[UpstreamLog], served: Set[UpstreamLog], _: asyncio.Task[None]
+    ) -> None:
+        """The logs that it brought nothing for come first, then those that waited for it, then those that it served.
+
+        The latter may have waited for it too: their readers went on while the records of others were on their way.
+        """
         self._lanes.pop(lane, None)
         if lane.is_tail:
             self._at_tail.difference_update((lane.node_id, lane.read_committed, log) for log in positions)
         blocked: dict[UpstreamLog, None] = self._blocked.pop(lane.kind, {})
-        for log in (*blocked, *positions):
-            if self._logs.get(log.at) is log:
-                self._wanting[log] = None
+        others = [log for log in (*positions, *blocked, *self._wanting) if log not in served]
+        last = [log for log in positions if log in served]
+        self._wanting = {log: None for log in (*others, *last, *self._wanting) if self._logs.get(log.at) is log}
         self._wanted.set()
 
     def _look_later(self, log: UpstreamLog, pause_s: float) -> None:
         asyncio.get_running_loop().call_later(pause_s, self._look_at, log)
+
+    def _look_after_pause(self, log: UpstreamLog, pause_ms: int) -> None:
+        if pause_ms and log not in self._pausing:
+            self._pausing.add(log)
+            asyncio.get_running_loop().call_later((pause_ms + 1) / 1000, self._pause_ended, log)
+
+    def _pause_ended(self, log: UpstreamLog) -> None:
+        self._pausing.discard(log)
+        self._look_at(log)
 
     def _by_lane(self) -> dict[_Lane, dict[UpstreamLog, FetchPosition]]:
         """What to fetch next of each log that is to be looked at, by the lanes that are free."""
         lanes: dict[_Lane, dict[UpstreamLog, FetchPosition]] = {}
         wanting, self._wanting = self._wanting, {}
         for log in wanting:
+            if log in self._stopped and not log.is_stalled:
+                self._stopped.discard(log)
+                self._problems.solved(_records_subject(log))
             if self._logs.get(log.at) is not log or log in self._examinations or self._is_backing_off(log):
                 continue
             try:
@@ -276,6 +315,7 @@ class LogFetcher:
         for read_committed in (False, True):
             position = log.next_fetch(read_committed=read_committed)
             if position is None:
+                self._look_after_pause(log, log.tail_pause_ms(read_committed=read_committed))
                 continue
             if log.lacks_epochs(position):
                 self._begin_examination(log)
@@ -384,21 +424,41 @@ class LogFetcher:
         self._problems.note(f"partition {log.at}", problem)
         self._look_later(log, self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
 
+    def _stalled(self, log: UpstreamLog, position: FetchPosition, read_committed: bool, problem: str = "") -> None:
+        """The records at this position cannot be fetched now, and are tried at the leader after a back-off.
+
+        The rest of the log is fetched meanwhile.
+        """
+        self._preferred.pop(log.at, None)
+        if self._logs.get(log.at) is not log:
+            return
+        if problem:
+            self._stopped.add(log)
+            self._problems.note(_records_subject(log), f"offset {position.offset} cannot be read: {problem}")
+        pause_ms = log.give_up(position.offset, read_committed=read_committed)
+        self._look_later(log, (pause_ms + 1) / 1000)
+        self._look_later(log, (pause_ms + STALL_KEPT_MS + 2) / 1000)  # to end the problem when no reader is stopped
+
     def _succeeded(self, log: UpstreamLog) -> None:
         if self._backing_off.pop(log, None) is not None:
             self._problems.solved(f"partition {log.at}")
 
     # Fetching
 
-    async def _fetch(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition]) -> None:
+    async def _fetch(
+        self, lane: _Lane, positions: Mapping[UpstreamLog, FetchPosition], served: set[UpstreamLog]
+    ) -> None:
+        """Adds to `served` the logs that got records."""
         try:
-            await self._fetch_and_take(lane, positions)
+            await self._fetch_and_take(lane, positions, served)
         except Exception as bug:
             report_contained_bug(f"a fetch from broker {lane.node_id} failed unexpectedly", bug)
             for log in positions:
                 self._failed(log, repr(bug))
 
-    async def _fetch_and_take(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition]) -> None:
+    async def _fetch_and_take(
+        self, lane: _Lane, positions: Mapping[UpstreamLog, FetchPosition], served: set[UpstreamLog]
+    ) -> None:
         wait_ms = self._wait_ms(lane, positions)
         by_id = all(log.topic_id != NO_ID for log in positions)
         try:
@@ -424,10 +484,10 @@ class LogFetcher:
         for at, partition in self._partitions(answer):
             if found := await self._unreadable.find(_records_of(partition)):
                 unreadable[at] = found
-        if not self._take(lane, positions, answer, unreadable):
+        if not self._take(lane, positions, answer, unreadable, served):
             await asyncio.sleep(EMPTY_PAUSE_MS / 1000)
 
-    def _request(self, lane: _Lane, positions: dict[UpstreamLog, FetchPosition], wait_ms: int) -> FetchRequest:
+    def _request(self, lane: _Lane, positions: Mapping[UpstreamLog, FetchPosition], wait_ms: int) -> FetchRequest:
         topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
         for log, position in positions.items():
             self._names[log.topic_id] = log.at.topic
@@ -461,9 +521,10 @@ class LogFetcher:
     def _take(
         self,
         lane: _Lane,
-        positions: dict[UpstreamLog, FetchPosition],
+        positions: Mapping[UpstreamLog, FetchPosition],
         answer: FetchResponse,
         unreadable: Mapping[UpstreamPartitionName, Mapping[int, str]],
+        served: set[UpstreamLog],
     ) -> bool:
         """Hands the answer to the logs; returns whether it had records."""
         has_records = False
@@ -471,14 +532,17 @@ class LogFetcher:
             log = self._logs.get(at)
             if log is None or log not in positions:
                 continue
+            position = positions[log]
             if any(partition.records or ()):
                 has_records = True
                 self._note_busy(log)
-                positions[log] = positions.pop(log)  # what the limit of bytes left out comes first next time
+            elif not has_records and _lacks_records(lane, position, partition):  # else the limit of bytes left it out
+                self._stalled(log, position, lane.read_committed)
             try:
-                self._take_one(lane, log, positions[log], partition, unreadable.get(at, {}))
+                if self._take_one(lane, log, position, partition, unreadable.get(at, {})):
+                    served.add(log)
             except KafkaError as error:  # its records are damaged
-                self._failed(log, str(error))
+                self._stalled(log, position, lane.read_committed, str(error))
         return has_records
 
     def _take_one(
@@ -488,33 +552,37 @@ class LogFetcher:
         position: FetchPosition,
         partition: PartitionData,
         unreadable: Mapping[int, str],
-    ) -> None:
+    ) -> bool:
+        """Returns whether the log got records."""
         code = partition.error_code
         if code == ErrorCode.NONE:
-            diverging = partition.diverging_epoch
-            if diverging is not None and diverging.end_offset >= 0:
+            if _diverges(partition):
                 self._suspect(log)
-                return
+                return False
             if partition.preferred_read_replica != NO_REPLICA:
                 until_s = asyncio.get_running_loop().time() + PREFERRED_MS / 1000
                 self._preferred[log.at] = partition.preferred_read_replica, until_s
             elif log.at not in self._preferred and _has_receded(position, partition):
                 self._suspect(log)
-                return
+                return False
             for offset, problem in unreadable.items():
                 text = "is archived for share groups, because no consumer can read it"
                 self._problems.happened(f"partition {log.at}", f"the batch at offset {offset} {text}: {problem}")
-            log.take(_fetched(position.offset, partition, unreadable), read_committed=lane.read_committed)
+            fetched = _fetched(position.offset, partition, unreadable)
+            has_batch = log.take(fetched, read_committed=lane.read_committed)
             self._succeeded(log)
-            return
+            return has_batch
         is_from_replica = log.at in self._preferred
         if code in LEADER_CHANGED:
             self._forget_leader(log.at)
         if code in _SUSPICIOUS and not is_from_replica:
             self._suspect(log)
-        if code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        if code in _OF_RECORDS and not position.is_tail:
+            self._stalled(log, position, lane.read_committed, str(Refused(code, f"Fetch of partition {log.at}")))
+        elif code != ErrorCode.OFFSET_OUT_OF_RANGE:
             self._failed(log, str(Refused(code, f"Fetch of partition {log.at}")))
         self._preferred.pop(log.at, None)  # a replica may be behind its leader
+        return False
 
     def suspect(self, log: UpstreamLog) -> None:
         """Has a log examined, because another request than a Fetch showed fewer records than are known."""
@@ -560,6 +628,11 @@ class LogFetcher:
         self._look_later(log, self._backing_off.setdefault(log, _BackOff()).failed() + 0.001)
 
 
+def _diverges(partition: PartitionData) -> bool:
+    """Whether the broker's log has another record before the position."""
+    return partition.diverging_epoch is not None and partition.diverging_epoch.end_offset >= 0
+
+
 def _has_receded(position: FetchPosition, partition: PartitionData) -> bool:
     """Whether the log ends, for its broker, where more records were known to be when the Fetch was sent.
 
@@ -567,6 +640,20 @@ def _has_receded(position: FetchPosition, partition: PartitionData) -> bool:
     records that were read are all there, so no epoch diverges.
     """
     return not position.is_tail and not any(partition.records or ()) and partition.high_watermark <= position.offset
+
+
+def _lacks_records(lane: _Lane, position: FetchPosition, partition: PartitionData) -> bool:
+    """Whether the broker has records at this position, as it says, and has not sent any."""
+    if partition.error_code or position.is_tail:
+        return False
+    if partition.preferred_read_replica != NO_REPLICA or _diverges(partition):
+        return False
+    end = partition.last_stable_offset if lane.read_committed else partition.high_watermark
+    return position.offset < end
+
+
+def _records_subject(log: UpstreamLog) -> str:
+    return f"records of partition {log.at}"
 
 
 def _records_of(partition: PartitionData) -> bytes | memoryview:

@@ -11,6 +11,13 @@ is read from may be behind. A log object never changes its records; `UpstreamLog
 **Leader epochs** are known of all records below `epochs_known_to`: they were asked for, or read without a gap since.
 The log's end may be known far beyond. There they are asked for before anything is read (`lacks_epochs`): an epoch that
 ends before the record that is read would look like a truncation.
+
+**An offset that cannot be fetched** must stop only its own readers. `give_up` drops the demand for it, and wakes the
+readers: those that still want it demand it again. During its back-off something else is fetched (`stalled_offsets`).
+
+**Readers at different places.** A log is fetched ahead of its last reader only. Where enough is buffered there, or the
+offset there is stalled, the log's end is fetched for readers that wait at it. What comes there and is not read within
+TAIL_PAUSE_MS shows that no reader is that far; then it is fetched no sooner than after that time.
 """
 
 from __future__ import annotations
@@ -32,6 +39,7 @@ from kshare_core.leader_epochs import (
 )
 from kshare_leader.ports import AbortedTransaction, ReadableBatches, StoredBatch, TimestampOffset
 from kshare_leader.upstream.pieces import Piece, piece_of
+from kshare_leader.upstream.stalled_offsets import StalledOffsets
 from kshare_leader.upstream.window import Window, WindowBudget
 from kshare_upstream.connection import ConnectionLost, NotServed
 from kshare_upstream.partition_log import (
@@ -51,6 +59,14 @@ AHEAD_SHARE = 0.5
 """The part of a window that may be filled ahead of its reader."""
 AWAITED_FETCH_BYTES = 4 * 1024 * 1024
 """The limit of a fetch that a reader waits for: nothing of an answer is read before all of it is here."""
+TAIL_FETCH_BYTES = 64 * 1024
+"""The limit of a fetch at the log's end while the last reader is elsewhere.
+
+It tells that there are records: a reader that waits for them demands the rest. Larger ones would drop what was fetched
+for the other reader.
+"""
+TAIL_PAUSE_MS = 1_000
+"""The pause after such a fetch if no reader has come to the log's end."""
 MAX_TIMESTAMP = -3
 """Stands for the greatest timestamp in ListOffsets, version 7 and later."""
 NO_ID = bytes(16)
@@ -93,17 +109,48 @@ class _View:
 
     def __init__(self, limit_bytes: int, budget: WindowBudget) -> None:
         self.window = Window(limit_bytes, budget)
+        self.stalled = StalledOffsets()
         self.position: int | None = None
+        self.reached = 0
+        """The greatest offset to which it was read."""
         self.last_read_ms = 0
+        self.grew_ms = -TAIL_PAUSE_MS
+        """When records arrived last that are beyond the end that was known."""
         self.arrived_bytes = 0
         self.listeners: dict[object, Callable[[], None]] = {}
 
-    def next_offset(self, log_end: int, limit_bytes: int) -> int | None:
-        """The first offset that is missing, None where enough is buffered. Before the first read: the log's end."""
-        if self.window.missing_from is not None:
-            return self.window.missing_from
-        end, ahead_bytes = self.window.covered(log_end if self.position is None else self.position)
-        return end if ahead_bytes < limit_bytes * AHEAD_SHARE else None
+    def next_offset(self, log_start: int, log_end: int, limit_bytes: int, now_ms: int) -> tuple[int, int] | None:
+        """The offset to fetch next, and at most how many bytes; None where enough is buffered.
+
+        What a read lacks comes first, then what lies ahead of the last reader, then the log's end.
+        """
+        ahead_bytes = int(limit_bytes * AHEAD_SHARE)
+        for offset in self.window.missing:
+            if not self.stalled.is_backing_off(offset, now_ms):
+                return offset, min(ahead_bytes, AWAITED_FETCH_BYTES)
+        end, buffered_bytes = self._covered(log_start, log_end)
+        if buffered_bytes < limit_bytes * AHEAD_SHARE and not self.stalled.is_backing_off(end, now_ms):
+            return end, ahead_bytes
+        if not self.listeners or self.stalled.is_backing_off(log_end, now_ms):
+            return None
+        if self.tail_pause_ms(log_end, now_ms):
+            return None
+        return log_end, min(ahead_bytes, TAIL_FETCH_BYTES)
+
+    def tail_pause_ms(self, log_end: int, now_ms: int) -> int:
+        """How long the log's end is not fetched yet, because no reader has come there."""
+        return max(0, self.grew_ms + TAIL_PAUSE_MS - now_ms) if self.listeners and self.reached < log_end else 0
+
+    def give_up(self, offset: int, log_start: int, log_end: int, now_ms: int) -> int:
+        """Returns the back-off in milliseconds."""
+        self.window.forget_missing(offset)
+        if self._covered(log_start, log_end)[0] == offset:
+            self.position = None  # its reader, if there is one, reads again
+        return self.stalled.failed(offset, now_ms)
+
+    def _covered(self, log_start: int, log_end: int) -> tuple[int, int]:
+        """`Window.covered` of the last reader's position; of the log's end before the first read."""
+        return self.window.covered(log_end if self.position is None else max(self.position, log_start))
 
 
 class UpstreamLog:
@@ -297,6 +344,7 @@ class UpstreamLog:
             self.log_start_offset = log_start_offset
             for view in self._views.values():
                 view.window.forget_missing_below(log_start_offset)
+                view.stalled.forget(0, log_start_offset)
 
     # Truncation
 
@@ -371,6 +419,7 @@ class UpstreamLog:
         found = view.window.read(fetch_offset, max_bytes)
         view.last_read_ms = self._now_ms()
         view.position = found[-1].last_offset + 1 if found else fetch_offset
+        view.reached = max(view.reached, view.position)
         if self.next_fetch(read_committed=read_committed) is not None:
             self._on_demand(self, not found)
         if not at_least_one and found and found[0].length > max_bytes:
@@ -422,29 +471,55 @@ class UpstreamLog:
         was_read = view.position is not None and self._now_ms() - view.last_read_ms <= INTEREST_MS
         if not self.is_open or not (was_read or view.listeners):
             return None
-        end = self.last_stable_offset if read_committed else self.high_watermark
+        end = self._end(read_committed)
         limit_bytes = min(self._limit_bytes, self._budget.share_bytes)
-        offset = view.next_offset(end, limit_bytes)
-        if offset is None:
+        found = view.next_offset(self.log_start_offset, end, limit_bytes, self._now_ms())
+        if found is None:
             return None
-        offset = max(offset, self.log_start_offset)
+        offset = max(found[0], self.log_start_offset)
         last_epoch = self.epoch_at(offset - 1) if offset > self.log_start_offset else UNKNOWN_LEADER_EPOCH
-        max_bytes = int(limit_bytes * AHEAD_SHARE)
-        if view.window.missing_from is not None:
-            max_bytes = min(max_bytes, AWAITED_FETCH_BYTES)
-        return FetchPosition(offset, offset >= end, max_bytes, last_epoch)
+        return FetchPosition(offset, offset >= end, found[1], last_epoch)
 
-    def take(self, fetched: Fetched, *, read_committed: bool) -> None:
-        """Takes a broker's answer; KafkaError CORRUPT_MESSAGE where its records are damaged."""
+    def tail_pause_ms(self, *, read_committed: bool) -> int:
+        """After how long `next_fetch` may have something that it has not now, though nothing happens; 0 for never."""
+        return self._views[read_committed].tail_pause_ms(self._end(read_committed), self._now_ms())
+
+    def _end(self, read_committed: bool) -> int:
+        return self.last_stable_offset if read_committed else self.high_watermark
+
+    def give_up(self, offset: int, *, read_committed: bool) -> int:
+        """A fetch of this offset failed or brought nothing, though the log has records there; returns the back-off.
+
+        In milliseconds. Until then it is not fetched, even if readers demand it again.
+        """
+        end = self._end(read_committed)
+        pause_ms = self._views[read_committed].give_up(offset, self.log_start_offset, end, self._now_ms())
+        self._notify()
+        return pause_ms
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a reader is stopped at an offset that cannot be fetched."""
+        return any([view.stalled.has_any(self._now_ms()) for view in self._views.values()])
+
+    def take(self, fetched: Fetched, *, read_committed: bool) -> bool:
+        """Takes a broker's answer, and returns whether it has a whole batch.
+
+        KafkaError CORRUPT_MESSAGE where its records are damaged; where the log ends is taken all the same.
+        """
         before = self.high_watermark, self.last_stable_offset
+        known_end = self._end(read_committed)
         self._start_at(fetched.log_start_offset)
+        self.high_watermark = max(self.high_watermark, fetched.high_watermark)
+        if read_committed:
+            self.last_stable_offset = max(self.last_stable_offset, fetched.last_stable_offset)
         piece = piece_of(fetched.fetch_offset, fetched.records, fetched.aborted, fetched.unreadable)
         # A broker looks up both offsets before it reads the records, and may answer with records beyond them (Kafka's
         # Partition.readRecords). All that consumers get is below them all the same.
         end_offset = piece.end_offset if piece is not None else 0
-        self.high_watermark = max(self.high_watermark, fetched.high_watermark, end_offset)
+        self.high_watermark = max(self.high_watermark, end_offset)
         if read_committed:
-            self.last_stable_offset = max(self.last_stable_offset, fetched.last_stable_offset, end_offset)
+            self.last_stable_offset = max(self.last_stable_offset, end_offset)
         if fetched.unreadable:
             self.validated_from = max(self.validated_from, end_offset)
         if piece is not None:
@@ -453,9 +528,13 @@ class UpstreamLog:
                 self._note_leader_epochs(piece)
                 self.epochs_known_to = max(self.epochs_known_to, piece.end_offset)
             view.window.add(piece)
+            view.stalled.forget(piece.first_offset, piece.end_offset)
             view.arrived_bytes += sum(batch.length for batch in piece.batches)
+            if piece.end_offset > known_end:
+                view.grew_ms = self._now_ms()
         if piece is not None or before != (self.high_watermark, self.last_stable_offset):
             self._notify()
+        return piece is not None
 
     def _note_leader_epochs(self, piece: Piece) -> None:
         newest = self.leader_epochs[-1].leader_epoch if self.leader_epochs else UNKNOWN_LEADER_EPOCH

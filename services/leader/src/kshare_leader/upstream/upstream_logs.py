@@ -66,6 +66,8 @@ class UpstreamLogs:
         self._may_open = asyncio.Semaphore(OPENINGS_LIMIT)
         self._on_replaced: Callable[[TopicPartition], None] = lambda key: None
         self._ends: asyncio.Task[None] | None = None
+        self._ends_problems: set[str] = set()
+        """The subjects of problems in the newest round of `_ask_ends`."""
 
     def start(self) -> None:
         self._fetcher.start()
@@ -194,6 +196,7 @@ class UpstreamLogs:
         if opening is not None:
             opening.cancel()
         self._problems.forget(f"opening of partition {log.at}")
+        self._problems.forget(_end_subject(log.at))
         self._fetcher.remove(log)
         log.close()
 
@@ -232,14 +235,8 @@ class UpstreamLogs:
                 report_contained_bug("the ends of logs of the existing cluster could not be asked for", bug)
 
     async def _ask_ends(self) -> None:
-        by_leader: dict[int, dict[UpstreamPartitionName, UpstreamLog]] = {}
-        for log in [log for log in self._logs.values() if log.is_open and not log.is_followed]:
-            try:
-                node_id = await self._upstream.leader_of(log.at)
-            except UNREACHABLE as error:
-                self._problems.note(f"end of partition {log.at}", str(error))
-                continue
-            by_leader.setdefault(node_id, {})[log.at] = log
+        subjects: set[str] = set()
+        by_leader = await self._by_leader(subjects)
         for node_id, logs in by_leader.items():
             subject = f"ends of partitions at broker {node_id}"
             known_ends = {at: log.high_watermark for at, log in logs.items()}
@@ -247,18 +244,40 @@ class UpstreamLogs:
                 starts = await offsets_at_broker(self._upstream, node_id, list(logs), EARLIEST_TIMESTAMP)
                 ends = await offsets_at_broker(self._upstream, node_id, list(logs), LATEST_TIMESTAMP)
             except UNREACHABLE as error:
+                subjects.add(subject)
                 self._problems.note(subject, str(error))
                 for at in logs:
                     self._upstream.forget_leader(at)
                 continue
             self._problems.solved(subject)
             for at, log in logs.items():
-                self._problems.solved(f"end of partition {at}")
+                self._problems.solved(_end_subject(at))
                 log.note_offsets(start=starts.get(at), end=ends.get(at))
                 if at not in ends:
                     self._upstream.forget_leader(at)
                 elif ends[at] < known_ends[at]:
                     self._fetcher.suspect(log)
+        for subject in self._ends_problems - subjects:  # a broker that is gone, a log that is closed or fetched now
+            self._problems.forget(subject)
+        self._ends_problems = subjects
+
+    async def _by_leader(self, subjects: set[str]) -> dict[int, dict[UpstreamPartitionName, UpstreamLog]]:
+        """The logs whose ends are asked for; adds the subjects of problems to `subjects`."""
+        by_leader: dict[int, dict[UpstreamPartitionName, UpstreamLog]] = {}
+        for log in [log for log in self._logs.values() if log.is_open and not log.is_followed]:
+            try:
+                node_id = await self._upstream.leader_of(log.at)
+            except UNREACHABLE as error:
+                if not log.is_closed:
+                    subjects.add(_end_subject(log.at))
+                    self._problems.note(_end_subject(log.at), str(error))
+                continue
+            by_leader.setdefault(node_id, {})[log.at] = log
+        return by_leader
+
+
+def _end_subject(at: UpstreamPartitionName) -> str:
+    return f"end of partition {at}"
 
 
 def _now_ms() -> int:

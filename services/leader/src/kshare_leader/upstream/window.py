@@ -1,6 +1,7 @@
 """The pieces of one upstream log that are in memory: reads are answered from them at once, or note what is missing.
 
-A read never waits: where nothing is covered it returns nothing and notes what is missing, until a piece covers it.
+A read never waits: where nothing is covered it returns nothing and notes what is missing, until a piece covers it or
+the log gives it up.
 Readers at other places of the log do not take that back. Pieces do not overlap; a new one replaces what it overlaps.
 Above the limit the piece that was fetched longest ago goes first: what was fetched ahead of a reader is newer than what
 the reader has passed.
@@ -9,7 +10,7 @@ the reader has passed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from operator import attrgetter
 
 from kshare_leader.ports import AbortedTransaction, StoredBatch
@@ -115,9 +116,13 @@ class Window:
         self._drop(self._pieces[bisect_left(self._pieces, next(iter(self._fetched)), key=_FIRST_OFFSET)])
 
     @property
-    def missing_from(self) -> int | None:
-        """The offset that is missing for the longest time; None if no read lacks anything."""
-        return next(iter(self._missing), None)
+    def missing(self) -> Collection[int]:
+        """The offsets that reads lack, the one that is missing for the longest time first."""
+        return self._missing.keys()
+
+    def forget_missing(self, offset: int) -> None:
+        """Gives up a demand; a read that still lacks the offset makes it again."""
+        self._missing.pop(offset, None)
 
     def read(self, fetch_offset: int, max_bytes: int) -> list[StoredBatch]:
         """Whole batches in order, the first one being the one that holds `fetch_offset` or the next after it.

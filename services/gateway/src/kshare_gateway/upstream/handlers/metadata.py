@@ -1,7 +1,8 @@
 """Metadata in mode share: the cluster's answer to this client, with gateways as its brokers and leaders.
 
 Partitions that share groups use are led by the gateway that the catalog's placement gives them (`ClientBrokers`), and
-have its leader epochs. For others any gateway will do: their first share group makes the catalog know them.
+have its leader epochs. For others any gateway will do: their first share group makes the catalog know them. Those have
+no leader epoch: the cluster's may be greater than the catalog's later on, which clients would then ignore as outdated.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataR
 
 PARTITIONS_AT_ONCE = 1_000
 """Of one answer, between two turns of other requests."""
+NO_EPOCH = -1
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -52,7 +54,7 @@ def _partition(
     gateways: list[int],
 ) -> MetadataResponsePartition:
     index = found.partition_index
-    epoch, code = found.leader_epoch, ErrorCode.NONE
+    epoch, code = NO_EPOCH, ErrorCode.NONE
     if known is not None and 0 <= index < len(known.partitions):
         leader = leaders.broker(known, index)
         epoch = known.partitions[index].leader_epoch
