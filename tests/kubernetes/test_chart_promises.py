@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,17 @@ import yaml
 from support.clusters.kubernetes import CHART, helm_environment, run
 
 
-def rendered(*values: str, template: str = "", release: str = "queues", namespace: str = "default") -> str:
+def rendered(
+    *values: str,
+    template: str = "",
+    release: str = "queues",
+    namespace: str = "default",
+    flags: Sequence[str] = (),
+) -> str:
     command = ["helm", "template", release, str(CHART), "--kube-version", "1.36.3", "--namespace", namespace]
     command += ["--set", "image.registry=kshare"]
     command += [word for value in values for word in ("--set", value)]
+    command += flags
     if template:
         command += ["--show-only", f"templates/{template}.yaml"]
     return run(*command, environment=helm_environment())
@@ -308,6 +316,25 @@ def test_ports_of_brokers_are_no_other_ports_of_a_gateways_pod() -> None:
         assert f"kshare.upstream.proxy.port.range={expected}\n" in configs
     outside = ("gateway.external.type=loadBalancer", "gateway.external.host=h", "gateway.external.port=9092")
     assert "port.range=9093-9094\n" in rendered(*PROXY, *outside), "no listener has port 9093 without TLS"
+
+
+def test_the_default_number_of_ports_separates_the_brokers_of_node_pools() -> None:
+    """Strimzi's annotation strimzi.io/next-node-ids is mostly by hundreds, and 100, 200, 300 collide modulo 20."""
+    found = re.search(r"port\.range=(\d+)-(\d+)\n", rendered(*KAFKA_ENGINE, "engine.kafka.mode=proxy"))
+    assert found
+    number_of_ports = int(found[2]) - int(found[1]) + 1
+    for step, brokers in ((100, 7), (1_000, 7), (10_000, 5)):
+        ids = [pool * step + number for pool in range(4) for number in range(brokers)]
+        assert len({broker_id % number_of_ports for broker_id in ids}) == len(ids), f"pools of {step} ids"
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", 1), ("0", 0), ("12", 12), ("50%", "50%"), ("100%", "100%")])
+def test_how_many_pods_may_be_away_is_a_number_also_as_a_text(value: str, expected: int | str) -> None:
+    """Values that another program writes, such as Argo CD's parameters or Terraform's, are often texts."""
+    flags = ("--set-string", f"podDisruptionBudget.maxUnavailable={value}")
+    text = rendered(template="poddisruptionbudget", flags=flags)
+    budgets = [yaml.safe_load(part)["spec"]["maxUnavailable"] for part in text.split("\n---\n")]
+    assert budgets == [expected] * 4
 
 
 def test_names_of_pods_are_in_the_certificates_of_roles() -> None:

@@ -90,7 +90,7 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
             "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,tls.enabled=true,"
             "tls.secretName=a,tls.plaintext=false,gateway.external.type=loadBalancer,gateway.external.host=h,"
             "gateway.external.port=9092",
-            "ports for brokers would be 9093-9112",
+            "ports for brokers would be 9093-9123",
         ),
         (
             "engine.type=kafka,engine.kafka.bootstrapServers=k:9092,engine.kafka.mode=proxy,"
@@ -147,6 +147,7 @@ def test_what_is_rendered(environment: dict[str, str], name: str) -> None:
             "autoscaling.workers: a has minReplicas 3 above maxReplicas 2",
         ),
         ("podDisruptionBudget.maxUnavailable=one", "does not match pattern"),
+        ("podDisruptionBudget.maxUnavailable=101%", "does not match pattern"),
         ("podDisruptionBudget.maxUnavailable=-1", "minimum"),
         ("tls.certManager.renewBefore=soon", "does not match pattern"),
         ("tls.secretname=a", "additional properties 'secretname' not allowed"),

@@ -240,6 +240,9 @@ def test_a_history_tells_what_was_archived_without_dead_letters() -> None:
 def test_offsets_of_the_command_line() -> None:
     assert parse_offsets("orders:2:5-9") == GivenOffsets("orders", 2, 5, 9)
     assert parse_offsets("orders:0:7") == GivenOffsets("orders", 0, 7, 7)
+    padded = "orders:00000000000:00000000000000000005-00000000000000000009"
+    assert parse_offsets(padded) == GivenOffsets("orders", 0, 5, 9), "as in the names of Kafka's log segments"
+    assert parse_offsets(f"orders:0:{5000 * '0'}7") == GivenOffsets("orders", 0, 7, 7)
     for wrong in (
         "orders",
         "orders:1",

@@ -28,11 +28,21 @@ REQUESTS = 50
 Scenario = Callable[[GatewayHarness, ScriptedBroker], Awaitable[None]]
 
 
-def listening(port: int, name: str = "PLAINTEXT") -> GatewayListener:
+class CountedId(int):
+    """A broker id that counts the remainders that are taken of all of them."""
+
+    remainders = 0
+
+    def __mod__(self, width: int) -> int:
+        CountedId.remainders += 1
+        return int(self) % width
+
+
+def listening(port: int, name: str = "PLAINTEXT", host: str = "127.0.0.1") -> GatewayListener:
     return GatewayListener(
         name=name,
         security_protocol=PLAINTEXT,
-        host="127.0.0.1",
+        host=host,
         port=port,
         advertised_host="gateway.example",
         advertised_port=0,
@@ -129,6 +139,51 @@ def test_the_ports_of_listeners_are_no_brokers() -> None:
         assert ports.ports() == {("PLAINTEXT", 1): 9094, ("EXTERNAL", 1): 9095}
         with pytest.raises(InvalidConfig, match="9093-9112 has port 9093, where listener EXTERNAL itself listens"):
             gateway_ports({RANGE: "9093-9112"}, *listeners)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_refused"),
+    [
+        ("10.0.0.1", "127.0.0.1", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("10.0.0.1", "0.0.0.0", True),
+        ("", "127.0.0.1", True),
+        ("::", "127.0.0.1", False),
+        ("::", "::1", True),
+        ("localhost", "127.0.0.1", True),
+    ],
+)
+def test_the_port_of_a_listener_at_another_address_may_be_a_brokers(first: str, second: str, is_refused: bool) -> None:
+    """In the other listener's part of the range; a name may have the address."""
+    listeners = (listening(9092, "A", first), listening(19093, "B", second))
+    if is_refused:
+        with pytest.raises(InvalidConfig, match="19093-19119 has port 19093, where listener B itself listens"):
+            gateway_ports({RANGE: "19093-19119"}, *listeners)
+        return
+    gateway_ports({RANGE: "19093-19119"}, *listeners)
+    with pytest.raises(InvalidConfig, match="19080-19105 has port 19093, where listener B itself listens"):
+        gateway_ports({RANGE: "19080-19105"}, *listeners)  # its own part begins with 19093
+
+
+def test_the_number_of_ports_that_is_needed_is_computed_once_for_the_same_brokers() -> None:
+    """It is on the event loop, every two seconds; 300 ids took 2.2 s, since each that collided had its own."""
+
+    async def scenario() -> None:
+        ids = [CountedId(number * number * 7919) for number in range(1, 101)]
+        ports = gateway_ports({RANGE: "20000-20039"}, listening(9092), listening(9094, "EXTERNAL"))
+        CountedId.remainders = 0
+        await ports.cover(ids)
+        assert len(ports.problems()) == 2
+        assert CountedId.remainders < 1_000 * len(ids) / 2, "a thousand widths are tried once at the most"
+        CountedId.remainders = 0
+        await ports.cover(ids)
+        assert CountedId.remainders < 12 * len(ids), "only the places of brokers at both listeners"
+        assert "set it to a range of" in ports.problems()[0]
+        await ports.cover([*ids[:2], CountedId(int(ids[0]) + 20)])
+        assert "the same port 20019" in ports.problems()[0] and "a range of 42 ports" in ports.problems()[0]
 
     asyncio.run(scenario())
 

@@ -36,18 +36,26 @@ def parse_offsets(text: str) -> GivenOffsets:
     topic, _, rest = text.partition(":")
     partition, _, offsets = rest.partition(":")
     first, dash, last = offsets.partition("-")
-    numbers = (partition, first, last if dash else first)
-    largest = (LARGEST_PARTITION, LARGEST_OFFSET, LARGEST_OFFSET)
-    if not topic or not all(map(_is_number, numbers, largest)):
+    partition_number = _number(partition, LARGEST_PARTITION)
+    first_offset = _number(first, LARGEST_OFFSET)
+    last_offset = _number(last, LARGEST_OFFSET) if dash else first_offset
+    if not topic or partition_number is None or first_offset is None or last_offset is None:
         raise BadRequest(f"offsets must be TOPIC:PARTITION:FIRST-LAST, found {text!r}")
-    given = GivenOffsets(topic, *(int(number) for number in numbers))
+    given = GivenOffsets(topic, partition_number, first_offset, last_offset)
     if given.last_offset < given.first_offset:
         raise BadRequest(f"the last offset is below the first: {text!r}")
     return given
 
 
-def _is_number(text: str, largest: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_OFFSET)) and int(text) <= largest
+def _number(text: str, largest: int) -> int | None:
+    """The number that a text of digits is, also with zeros in front; None for others and for one above the largest."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(largest)):  # Python refuses to parse more than 4,300 digits
+        return None
+    number = int(digits)
+    return number if number <= largest else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import errno
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from itertools import islice
 
 from kshare_core.configs import Configs, InvalidConfig
@@ -59,6 +60,8 @@ class BrokerPorts:
         self._opened: dict[tuple[str, int], _Opened] = {}
         self._last_seen_ms: dict[int, int] = {}
         self._covering = asyncio.Lock()
+        self._separating: tuple[tuple[int, ...], int] = ((), 0)
+        """The ids for which a separating width was computed last, and this width."""
         self._has_covered = False
         """Whether `cover` has ended once: what cannot be opened later ends neither the gateway nor its refreshes."""
         self._problems: dict[str, str] = {}
@@ -141,11 +144,18 @@ class BrokerPorts:
     def _collision(self, listener: GatewayListener, holder: int, broker_id: int, alive: Sequence[int]) -> str:
         part = self._parts[listener.name]
         port = part[self._place(listener, broker_id)]
-        needed = _separating_width(alive, len(part)) * len(self._listeners)
+        needed = self._separating_width(alive, len(part)) * len(self._listeners)
         each = "ports" if len(self._listeners) == 1 else "ports for each listener"
         what = f"brokers {holder} and {broker_id} have the same port {port}"
         why = f"their ids differ by a multiple of the {len(part)} {each} of {PORT_RANGE}"
         return f"{what}, because {why}; set it to a range of {needed} ports"
+
+    def _separating_width(self, alive: Sequence[int], width: int) -> int:
+        """`_separating_width`, computed once for the same brokers; all listeners have parts of the same width."""
+        ids = tuple(alive)
+        if self._separating[0] != ids:
+            self._separating = (ids, _separating_width(ids, width))
+        return self._separating[1]
 
     async def _open(self, listener: GatewayListener, broker_id: int) -> str | None:
         """The reason if no port could be opened."""
@@ -202,18 +212,40 @@ def port_range(configs: Configs) -> range | None:
 def _parts(ports: range, listeners: Sequence[GatewayListener]) -> dict[str, range]:
     """The part of the range that each listener has, by its name; InvalidConfig."""
     text = f"{PORT_RANGE}={ports[0]}-{ports[-1]}"
-    for listener in listeners:
-        if listener.port in ports:
-            problem = f"has port {listener.port}, where listener {listener.name} itself listens"
-            raise InvalidConfig(f"{text} {problem}; set a range without the ports of listeners")
     if len(ports) < len(listeners):
         raise InvalidConfig(f"{text} has {len(ports)} ports for {len(listeners)} listeners; each needs one per broker")
     width = len(ports) // max(1, len(listeners))
-    return {each.name: ports[index * width : (index + 1) * width] for index, each in enumerate(listeners)}
+    parts = {each.name: ports[index * width : (index + 1) * width] for index, each in enumerate(listeners)}
+    for opening in listeners:
+        for listener in listeners:
+            if listener.port in parts[opening.name] and _may_share_address(opening.host, listener.host):
+                problem = f"has port {listener.port}, where listener {listener.name} itself listens"
+                raise InvalidConfig(f"{text} {problem}; set a range without the ports of listeners")
+    return parts
+
+
+def _may_share_address(one_host: str, other_host: str) -> bool:
+    """Whether the same port of both hosts may be one socket's; a host is as in `listeners`."""
+    try:
+        one, other = ip_address(one_host), ip_address(other_host)
+    except ValueError:
+        return True  # an empty host is every interface, and a name may have any address
+    # A wildcard address is only that of its own version: sockets of IPv6 take no IPv4.
+    return one.version == other.version and (one == other or one.is_unspecified or other.is_unspecified)
 
 
 def _separating_width(broker_ids: Sequence[int], width: int) -> int:
     """A length above `width`, mostly the shortest, of a range in which these brokers have a port each."""
     tried = range(max(width + 1, len(broker_ids)), width + WIDTHS_TRIED)
-    found = (each for each in tried if len({broker_id % each for broker_id in broker_ids}) == len(broker_ids))
-    return next(found, max(broker_ids) + 1)
+    return next((each for each in tried if _are_separate(broker_ids, each)), max(broker_ids) + 1)
+
+
+def _are_separate(broker_ids: Sequence[int], width: int) -> bool:
+    """Whether the brokers have a port each; ends at the first collision, which mostly is among the first ids."""
+    places: set[int] = set()
+    for broker_id in broker_ids:
+        place = broker_id % width
+        if place in places:
+            return False
+        places.add(place)
+    return True
