@@ -33,8 +33,8 @@ def raw_batch(base_offset: int, last_offset: int) -> bytes:
 class FakeLeader:
     """A leader with an endless log of batches of ten records up to `high_watermark`; `ready` partitions have records.
 
-    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` is called. A
-    ShareFetch does not wait where each of its partitions has an error. What is in `loading` is not initialized yet.
+    Each ShareFetch that fetches a ready partition acquires its next batch; a wait ends when `wake` or `fail` is called.
+    A ShareFetch does not wait where one of its partitions has an error. What is in `loading` is not initialized yet.
     """
 
     def __init__(self, role: ScriptedRole, high_watermark: int = 1000) -> None:
@@ -55,12 +55,16 @@ class FakeLeader:
         self.ready[(topic_id, partition)] = batches
         self._awake.set()
 
+    def fail(self, topic_id: bytes, partition: int, code: int) -> None:
+        self.errors[(topic_id, partition)] = code
+        self._awake.set()
+
     async def share_fetch(self, request: Any, payload: memoryview) -> Any:
         answer = leader_pb2.ShareFetchResponse(acquisition_lock_timeout_ms=12345)
         pieces: list[bytes] = []
         self._acquire(request, answer, pieces)
         has_records = bool(pieces) or any(entry.acquired_records for entry in answer.partitions)
-        if not has_records and request.max_wait_ms and not all(entry.error_code for entry in answer.partitions):
+        if not has_records and request.max_wait_ms and not any(entry.error_code for entry in answer.partitions):
             self._awake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._awake.wait(), request.max_wait_ms / 1000)

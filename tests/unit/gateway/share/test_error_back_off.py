@@ -165,6 +165,71 @@ def test_records_of_another_leader_end_the_pause() -> None:
     play_virtually(scenario)
 
 
+def test_an_error_while_the_request_waits_does_not_end_the_wait_for_another_leader() -> None:
+    """It shortens the wait to the pause."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leaders[1].errors[OTHER_TOPIC_ID, 0] = code
+        await waits_ms(client, [listed(OTHER_TOPIC_ID, 0, 1)], 8, code=code)
+        loop = asyncio.get_running_loop()
+        for epoch, wakes in ((8, True), (9, False)):
+            leaders[1].errors.clear()
+            began = loop.time()
+            future = share_fetch(client, epoch, max_wait=500)
+            await asyncio.sleep(0.02)
+            leaders[1].fail(OTHER_TOPIC_ID, 0, code)
+            await asyncio.sleep(0.01)
+            if wakes:
+                leaders[2].wake(OTHER_TOPIC_ID, 1)
+            answer = await future
+            assert codes(answer) == [code] and delivered(answer) == [1] * wakes
+            assert round((loop.time() - began) * 1000) == (30 if wakes else LONGEST_PAUSE_MS)
+
+    play_virtually(scenario)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_error_does_not_hide_the_records_of_another_leader(is_kept: bool) -> None:
+    """Both come at once, or the error came after the former response, and records are there at the next request."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        future = share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=500)
+        await asyncio.sleep(0.02)
+        if is_kept:
+            leaders[2].wake(OTHER_TOPIC_ID, 1)
+            assert delivered(await future) == [1]
+        leaders[1].fail(OTHER_TOPIC_ID, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        leaders[2].wake(OTHER_TOPIC_ID, 1)
+        if is_kept:
+            await asyncio.sleep(0.01)
+            future = share_fetch(client, 1, max_wait=500)
+        answer = await future
+        assert delivered(answer) == [1] and codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+    play_virtually(scenario)
+
+
+def test_records_beside_an_error_of_the_same_leader_are_delivered_after_the_pause() -> None:
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        harness.catalog.topics["mixed"] = topic("mixed", OTHER_TOPIC_ID, [1, 1])
+        await harness.node._catalog.wait_for_version(harness.catalog.change(), timeout_ms=1000)
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        leaders[1].errors[OTHER_TOPIC_ID, 0] = code
+        assert await waits_ms(client, [listed(OTHER_TOPIC_ID, 0, 1)], 8, code=code) == BACK_OFF_MS
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        future = share_fetch(client, 8, max_wait=500)
+        await asyncio.sleep(0.05)
+        leaders[1].wake(OTHER_TOPIC_ID, 1)
+        assert delivered(await future) == [] and round((loop.time() - began) * 1000) == LONGEST_PAUSE_MS
+        answer = await share_fetch(client, 9, max_wait=500)
+        assert delivered(answer) == [1] and codes(answer) == [code]
+        assert round((loop.time() - began) * 1000) == LONGEST_PAUSE_MS
+
+    play_virtually(scenario)
+
+
 def test_records_beside_a_leader_that_is_away_end_the_pause() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         server = harness.network.server("leader:1")

@@ -219,6 +219,25 @@ def test_leaders_without_room_for_a_new_session_are_told_like_a_full_table() -> 
     play_virtually(scenario)
 
 
+def test_the_wait_for_room_begins_with_the_request() -> None:
+    """Here the gateway has already waited for records, as one of the leaders is away."""
+
+    async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
+        def full(request: Any, payload: memoryview) -> Any:
+            response = leader_pb2.ShareFetchResponse(has_no_room=True)
+            response.partitions.add(topic_id=OTHER_TOPIC_ID, partition=1, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+            return response
+
+        harness.leaders[1].answers["ShareFetch"] = fail
+        harness.leaders[2].answers["ShareFetch"] = full
+        began = asyncio.get_running_loop().time()
+        answer = await share_fetch(client, 0, listed(OTHER_TOPIC_ID, 0, 1), max_wait=700)
+        assert int(answer.error_code) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.7)
+
+    play_virtually(scenario)
+
+
 def test_a_full_session_table_is_told_after_the_requests_wait() -> None:
     async def scenario(harness: GatewayHarness, leaders: dict[int, FakeLeader], client: GatewayClient) -> None:
         harness.node._gateway.sessions._limit = 1

@@ -10,6 +10,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode
 from kshare_leader.handlers.share.share_acknowledge import owner_of
+from kshare_leader.handlers.share.share_fetch import now_ms
 from kshare_leader.share import fetch_sessions
 from kshare_leader.share.fetch_sessions import TRIED_AT_ONCE_LIMIT, FetchSession
 from kshare_leader.share.limits import LOOK_UP_INTERVAL_MS
@@ -176,29 +177,69 @@ def test_an_error_does_not_take_the_place_of_the_batch_that_each_fetch_may_have(
     run(test)
 
 
-def test_a_fetch_waits_for_the_records_of_others_beside_a_partition_that_cannot_be_read() -> None:
-    """Such a partition stays in error, and its consumers fetch again at once after each answer."""
+@pytest.mark.parametrize("is_remembered", [False, True])
+def test_a_partition_that_cannot_be_read_is_answered_at_once_with_the_records_of_others(is_remembered: bool) -> None:
+    """Held until the wait is over, the error would also hold the records of a partition that fails only once."""
 
     async def test() -> None:
         leader = make_leader(partitions=3)
         await open_session(leader, 1)
+        partitions = [] if is_remembered else [fetch_partition(index) for index in range(3)]
+        remembered = int(is_remembered)
         for index in (0, 1):
             leader.log(index).append(10)
             leader.log(index).fails = True
         await asyncio.sleep(0)
-        storage = ErrorCode.KAFKA_STORAGE_ERROR
-        response = await ask(leader, 2, remembered=1, max_wait_ms=60_000)
-        assert {entry.partition: entry.error_code for entry in response.partitions} == {0: storage, 1: storage}
-        named = [fetch_partition(index) for index in range(3)]
-        waiting = asyncio.ensure_future(ask(leader, 3, *named, max_wait_ms=60_000))
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
+        began, storage = now_ms(), ErrorCode.KAFKA_STORAGE_ERROR
+
+        def errors(response: leader_pb2.ShareFetchResponse) -> dict[int, int]:
+            return {entry.partition: entry.error_code for entry in response.partitions if entry.error_code}
+
+        response = await ask(leader, 2, *partitions, remembered=remembered, max_wait_ms=3000)
+        assert errors(response) == {0: storage, 1: storage} and now_ms() == began
         leader.log(2).append(10)
+        await asyncio.sleep(0)
+        response = await ask(leader, 3, *partitions, remembered=remembered, max_wait_ms=3000)
+        assert errors(response) == {0: storage, 1: storage} and now_ms() == began
+        assert (2, [(0, 9, 1)]) in found(response)
+        leader.log(0).fails = leader.log(1).fails = False
+        response = await ask(leader, 4, *partitions, remembered=remembered, max_wait_ms=3000)
+        assert errors(response) == {} and now_ms() == began
+        assert {(0, 9, 1)} == {run for index, runs in found(response) if index != 2 for run in runs}
+        await leader.service.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_remembered", [False, True])
+def test_a_read_that_fails_ends_the_wait(is_remembered: bool) -> None:
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        partitions = [] if is_remembered else [fetch_partition(index) for index in range(2)]
+        began = now_ms()
+        waiting = asyncio.ensure_future(ask(leader, 2, *partitions, remembered=int(is_remembered), max_wait_ms=3000))
+        await asyncio.sleep(0.02)
+        leader.log(0).fails = True
+        leader.log(0).append(10)
         response = await waiting
-        assert [entry.error_code for entry in response.partitions] == [storage, storage, ErrorCode.NONE]
-        assert found(response)[2] == (2, [(0, 9, 1)])
-        response = await ask(leader, 4, *named[:2], max_wait_ms=60_000)
-        assert [entry.error_code for entry in response.partitions] == [storage, storage], "no other to wait for"
+        assert response.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert now_ms() - began == 20
+        await leader.service.stop()
+
+    run(test)
+
+
+def test_a_partition_that_is_not_found_is_answered_at_once() -> None:
+    """It may be there a moment later, and nothing looks it up again during a wait."""
+
+    async def test() -> None:
+        leader = make_leader(partitions=2)
+        await open_session(leader, 1)
+        began = now_ms()
+        response = await ask(leader, 2, fetch_partition(0), fetch_partition(2), max_wait_ms=3000)
+        assert [entry.error_code for entry in response.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert now_ms() == began
         await leader.service.stop()
 
     run(test)

@@ -630,8 +630,10 @@ def test_stop_answers_waiting_requests() -> None:
 def test_one_share_partition_more_than_the_limit_is_refused() -> None:
     async def test() -> None:
         leader = ready(max_share_partitions=1)
+        assert await leader.acquire("m1") == [(0, 9, 1)]
+        leader.log(0).append(10)
         response, _ = await leader.fetch("m1", fetch_partition(0), fetch_partition(1))
-        assert entries(response.partitions[0]) == [(0, 9, 1)]
+        assert entries(response.partitions[0]) == [(10, 19, 1)]
         assert response.partitions[1].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "kshare.leader.max.share.partitions" in response.partitions[1].error_message
         assert response.has_no_room

@@ -10,7 +10,7 @@ lock time, and records with too little of it are taken back. Kept records count 
 (`request_memory`), and those beyond its limit are taken back at once.
 
 Errors without records are returned after a pause (`error_back_off`), or after the request's wait if that is shorter. In
-the pause the other partitions are fetched, and their records end it.
+the pause the leaders without errors are asked to wait, and their records end it.
 
 Acknowledgements are sent first, to all leaders at once, and their results are in the response whatever the fetch
 returns. An acknowledgement may arrive after its record's lock expired. It must not apply to a newer acquisition that
@@ -317,10 +317,10 @@ class ShareFetcher:
         self, session: ShareSession, calls: _SessionCalls, plan: _Plan, terms: FetchTerms, *, is_first: bool
     ) -> list[LeaderAnswer]:
         acquires = min(terms.max_bytes, terms.max_records) > 0
-        if acquires and (kept := self._next_kept(session, calls, terms)) is not None:
-            return [kept]
-        undelivered = {*calls.waiting, *(answer.address for answer in calls.kept)}
-        answers: list[LeaderAnswer] = []
+        answers = self._next_kept(session, calls, terms) if acquires else []
+        if any(answer.has_records for answer in answers):
+            return answers
+        undelivered = {*calls.waiting, *(answer.address for answer in [*answers, *calls.kept])}
         began = asyncio.get_running_loop().time()
         for address, keys in plan.fetch.items():
             if address in undelivered:
@@ -331,11 +331,8 @@ class ShareFetcher:
                 return answers
         if not (acquires and terms.min_bytes > 0):  # a leader would answer at once
             return answers
-        failed = {answer.address for answer in answers if answer.has_errors}
-        has_errors = bool(failed or plan.failed)
-        wait_ms = _pause_ms(calls, answers, terms) if has_errors else terms.max_wait_ms
-        others = {address: keys for address, keys in plan.fetch.items() if address not in failed}
-        answers.extend(await self._first_awake(session, calls, others, terms, began + wait_ms / 1000))
+        await self._wait_for_records(session, calls, plan, terms, answers, began)
+        has_errors = bool(plan.failed) or any(answer.has_errors for answer in answers)
         if is_first and not has_errors and calls.waiting and not any(answer.has_records for answer in answers):
             answers.extend(await self._last_words(session, calls, terms))
         return answers
@@ -347,56 +344,65 @@ class ShareFetcher:
         quiet = [
             answer for task in tasks if task.done() and not ((answer := task.result()).has_records or answer.has_errors)
         ]
-        kept = self._next_kept(session, calls, terms)
-        return quiet if kept is None else [*quiet, kept]
+        return [*quiet, *self._next_kept(session, calls, terms)]
 
-    async def _first_awake(
+    async def _wait_for_records(
         self,
         session: ShareSession,
         calls: _SessionCalls,
-        fetch: Mapping[str, Fetched],
+        plan: _Plan,
         terms: FetchTerms,
-        deadline: float,
-    ) -> list[LeaderAnswer]:
+        answers: list[LeaderAnswer],
+        began: float,
+    ) -> None:
+        """Waits at the leaders until one returns records, and adds the responses with records or errors to `answers`.
+
+        Leaders with an error are not waited at. With the first error, the wait becomes the pause of a response with
+        errors, counted from when the request `began`.
+        """
         loop = asyncio.get_running_loop()
-        parts = max(1, len(fetch))
+        failed = _failed(answers)
+        parts = max(1, len(plan.fetch.keys() - failed))
         of_each = replace(terms, max_bytes=-(-terms.max_bytes // parts))
         if terms.share_acquire_mode == RECORD_LIMIT:
             of_each.max_records = -(-terms.max_records // parts)
         while self._gateway.sessions.is_current(session):
-            remaining_ms = round((deadline - loop.time()) * 1000)
+            wait_ms = _pause_ms(calls, answers, terms) if failed or plan.failed else terms.max_wait_ms
+            remaining_ms = round((began + wait_ms / 1000 - loop.time()) * 1000)
             if remaining_ms <= 0:
                 break
-            for address, keys in fetch.items():
-                if address not in calls.waiting:
+            for address, keys in plan.fetch.items():
+                if address not in calls.waiting and address not in failed:
                     work = self._call(session, address, keys, {}, of_each, remaining_ms)
                     task = calls.waiting[address] = self._gateway.spawn(work, "share-fetch")
                     task.add_done_callback(lambda _: self._count_kept(calls))
             if not calls.waiting:
                 break
             await asyncio.wait(calls.waiting.values(), timeout=remaining_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
-            if (kept := self._next_kept(session, calls, terms)) is not None:
-                return [kept]
-        return []
+            answers.extend(self._next_kept(session, calls, terms))
+            if any(answer.has_records for answer in answers):
+                break
+            failed = _failed(answers)
 
-    def _next_kept(self, session: ShareSession, calls: _SessionCalls, terms: FetchTerms) -> LeaderAnswer | None:
+    def _next_kept(self, session: ShareSession, calls: _SessionCalls, terms: FetchTerms) -> list[LeaderAnswer]:
         """The first kept response with enough lock time left, and with no more records than an exact limit allows.
 
-        The records of those before it are taken back.
+        The records of those before it are taken back. The responses without records are returned before it, all of them
+        if no response has records. (`merged` prefers the last entry of a partition, which has the records.)
         """
         _harvest(calls)
+        found = [answer for answer in calls.kept if not answer.has_records]
+        calls.kept = deque(answer for answer in calls.kept if answer.has_records)
         while calls.kept:
             answer = calls.kept.popleft()
             _end_keeping(answer)
-            if not answer.has_records:
-                return answer
             lock_left_ms = _lock_left_ms(answer)
             is_too_much = terms.share_acquire_mode == RECORD_LIMIT and answer.record_count > terms.max_records
             if lock_left_ms >= answer.lock_timeout_ms * KEPT_LOCK_SHARE_MIN and not is_too_much:
                 answer.lock_timeout_ms = lock_left_ms
-                return answer
+                return [*found, answer]
             self._drop(session, calls, answer)
-        return None
+        return found
 
     def _drop(self, session: ShareSession, calls: _SessionCalls, answer: LeaderAnswer) -> None:
         """Takes back the records of a response that is not kept any more."""
@@ -684,6 +690,11 @@ def _pause_ms(calls: _SessionCalls, answers: Sequence[LeaderAnswer], terms: Fetc
     """How long a response with errors is delayed for records; a leader that is unavailable is so for a while."""
     is_away = any(answer.unavailable for answer in answers)
     return min(LONGEST_PAUSE_MS if is_away else calls.back_off.pause_ms, terms.max_wait_ms)
+
+
+def _failed(answers: Sequence[LeaderAnswer]) -> set[str]:
+    """The addresses of the leaders that returned errors."""
+    return {answer.address for answer in answers if answer.has_errors}
 
 
 def _has_moved(before: CatalogView, now: CatalogView, key: TopicPartition) -> bool:

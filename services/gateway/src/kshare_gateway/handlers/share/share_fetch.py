@@ -59,6 +59,7 @@ JAVA_CLIENT = "apache-kafka-java"
 
 
 async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+    began = asyncio.get_running_loop().time()
     key = session_key(context, request)
     if request.is_renew_ack:
         _check_renewal(request)
@@ -109,7 +110,7 @@ async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFe
     found = merged([*answers, LeaderAnswer("", denied)]) if denied else merged(answers)
     if opens and any(answer.has_no_room for answer in answers) and all(entry.error_code for entry in found):
         await close_session(context, key)
-        await asyncio.sleep(terms.max_wait_ms / 1000)
+        await asyncio.sleep(max(0.0, began + terms.max_wait_ms / 1000 - asyncio.get_running_loop().time()))
         raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, str(found[0].error_message))
     named = _named(session, found, fetched if opens and _may_acquire(request) else ())
     return _body(context, key, answers, named)

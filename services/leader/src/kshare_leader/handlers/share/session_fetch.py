@@ -4,7 +4,6 @@ It does what `share_fetch` does, with these differences:
 - The leader chooses the order in which partitions are tried.
 - `max_bytes` is divided between at most `FetchSession.tried_at_once` partitions at a time.
 - The answer has only the partitions with records, errors or acknowledgements.
-- An error ends the fetch at once. The gateway names all partitions in the next one, which waits for others' records.
 """
 
 from __future__ import annotations
@@ -155,9 +154,6 @@ class SessionFetchCall(ShareFetchCall):
                 return True
             self._fetch_of(key).served = served
         return super()._has_min_bytes()
-
-    def _ends_with_error(self) -> bool:
-        return True
 
     # Waiting and answering
 

@@ -10,10 +10,10 @@ Where less than `min_bytes` could be acquired and the request may wait, it waits
 `max_wait_ms` is over, it acquires the records that are available. The fetches that have waited longest are served
 first, before a new fetch. The answer also waits for the acknowledgements to be durable, as Kafka's does.
 
-Errors of a partition are returned with the others' records, for which the request waits. It ends at once when all of
-its partitions have errors, and when a share-partition is dropped while it waits. A share-partition whose state is not
-available (still loading, share coordinator unreachable) is no error: the client gets no records and asks again, because
-Java's client treats unknown fetch errors as fatal.
+Errors of a partition are returned at once, with the records that others have at that time; a wait ends with them. The
+gateway holds errors that repeat. A share-partition whose state is not available (still loading, share coordinator
+unreachable) is no error: the client gets no records and asks again, because Java's client treats unknown fetch errors
+as fatal.
 
 With IsRenewAck nothing is acquired. If the call is cancelled, or its gateway leaves the cluster before the answer, the
 records that it acquired are released, and their deliveries do not count. If its answer is lost on the way, the gateway
@@ -68,6 +68,11 @@ class PartitionFetch:
         self.served: ServedPartition | None = None
         self.taken = Taken([], [])
         self.error: KafkaError | None = None
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the answer has its error."""
+        return self.error is not None and self.error.code in _FETCH_ERRORS
 
 
 class ShareFetchCall:
@@ -130,6 +135,8 @@ class ShareFetchCall:
     def _may_wait(self) -> bool:
         if self._request.min_bytes <= 0 or self._request.max_wait_ms <= 0:
             return False
+        if any(fetch.has_error for fetch in self._partitions):
+            return False
         return any(fetch.served is not None for fetch in self._partitions)
 
     def _look_up(self) -> None:
@@ -188,7 +195,7 @@ class ShareFetchCall:
         *,
         at_least_one_batch: bool,
     ) -> bool:
-        """Acquires records of one share-partition; whether it has records or an error that ends the fetch.
+        """Acquires records of one share-partition; whether it has records or an error for the answer.
 
         Without a lease it acquires none, also for a fetch that waits or whose session is remembered from before. It
         acquires none either when the fetch's gateway is gone.
@@ -201,12 +208,8 @@ class ShareFetchCall:
             fetch.taken = served.take(self._taking, max_bytes, at_least_one_batch=at_least_one_batch)
         except StorageFailure as failure:
             fetch.error, fetch.served = KafkaError(failure.code, str(failure)), None
-            return self._ends_with_error()
+            return True
         return bool(fetch.taken.records)
-
-    def _ends_with_error(self) -> bool:
-        """Whether there is no share-partition left whose records a fetch with an error could wait for."""
-        return all(fetch.served is None for fetch in self._partitions)
 
     def _read_settings(self) -> None:
         """Before each attempt, as the group's configs may have changed."""
@@ -233,7 +236,7 @@ class ShareFetchCall:
                 continue
             try:
                 found += fetch.served.readable_bytes(wanted - found)
-            except StorageFailure:  # the attempt fails with it too, and answers with it
+            except StorageFailure:  # ends the wait: the attempt finds it too, or records before it
                 return True
             if found >= wanted:
                 return True
@@ -338,7 +341,7 @@ class ShareFetchCall:
             if acknowledge_error is not None:
                 answer.acknowledge_error_code = acknowledge_error.code
                 answer.acknowledge_error_message = acknowledge_error.message
-            if fetch.error is not None and fetch.error.code in _FETCH_ERRORS:
+            if fetch.error is not None and fetch.has_error:
                 answer.error_code = fetch.error.code
                 answer.error_message = fetch.error.message
                 response.has_no_room |= isinstance(fetch.error, NoRoom)
