@@ -13,6 +13,7 @@ import pytest
 
 from kshare_core.errors import ErrorCode, StorageFailure
 from kshare_core.identifiers import TopicPartition
+from kshare_core.leader_epochs import EpochEntry
 from kshare_leader.engine.embedded import rows_below
 from kshare_leader.handlers.delete_records import DeleteRecordsHandler
 from kshare_leader.handlers.fetch import FetchHandler
@@ -223,6 +224,14 @@ async def fetch(logs: PartitionLogs, offset: int) -> tuple[int, int]:
     return found.error_code, sum(len(piece) for piece in payload)
 
 
+async def delete_before(logs: PartitionLogs, offset: int) -> None:
+    """DeleteRecords of KEY's partition."""
+    partition = leader_pb2.DeleteRecordsRequest.Partition(topic_id=TOPIC, partition=KEY.partition, offset=offset)
+    request = leader_pb2.DeleteRecordsRequest(partitions=[partition])
+    (deleted,) = (await DeleteRecordsHandler(logs)(request, memoryview(b""))).results
+    assert (deleted.error_code, deleted.low_watermark) == (ErrorCode.NONE, offset)
+
+
 @pytest.mark.parametrize(
     ("at", "form", "value"),
     [
@@ -302,10 +311,7 @@ def test_a_damaged_batch_that_is_read_at_the_start_keeps_no_other_batch_from_bei
             expected = ErrorCode.CORRUPT_MESSAGE if offset == damaged else ErrorCode.NONE
             assert (code, size_bytes > 0) == (expected, offset != damaged)
         assert (await logs.append(KEY, memoryview(build_batch()))).base_offset == 5 * BATCHES
-        partition = leader_pb2.DeleteRecordsRequest.Partition(topic_id=TOPIC, partition=0, offset=damaged + 5)
-        request = leader_pb2.DeleteRecordsRequest(partitions=[partition])
-        (deleted,) = (await DeleteRecordsHandler(logs)(request, memoryview(b""))).results
-        assert (deleted.error_code, deleted.low_watermark) == (ErrorCode.NONE, damaged + 5)
+        await delete_before(logs, damaged + 5)
         assert len(all_values(log)) == 5 * BATCHES + 1 - (damaged + 5)
 
     run(test())
@@ -336,6 +342,67 @@ def test_a_damaged_last_batch_takes_its_partition_offline_since_the_end_of_the_l
         (problem,) = logs.problems()
         assert f"the batch at offset {5 * BATCHES - 5} of partition" in problem
         assert all_values(logs.lookup(SECOND)) == CONFIRMED
+
+    run(test())
+
+
+def test_a_damaged_last_batch_is_given_up_by_deleting_all_records_before_the_restart() -> None:
+    """The leader stops before it has removed what lies below the start."""
+
+    async def test() -> None:
+        end_offset = 5 * BATCHES
+        store = MemoryDisk().open_store("leader")
+        logs = open_logs(store)
+        await fill(logs)
+        await delete_before(logs, end_offset)
+        epochs = list(logs.lookup(KEY).leader_epochs)
+        logs = reopened_with_damage(store, logs, end_offset - 5)
+        log = logs.lookup(KEY)
+        assert (log.log_start_offset, log.high_watermark, log.size_bytes) == (end_offset, end_offset, 0)
+        assert list(log.leader_epochs) == epochs == [EpochEntry(3, 0)]
+        assert await fetch(logs, end_offset) == (ErrorCode.NONE, 0)
+        assert await log.offset_for_timestamp(0) is None
+        assert (await logs.append(KEY, memoryview(build_batch([b"new"])))).base_offset == end_offset
+        logs.close()
+        log = open_logs(store, topic()).lookup(KEY)
+        assert all_values(log) == [b"new"]
+        assert log.remove_unreachable()
+        prefix = keys.partition_prefix(KEY)
+        left = [keys.number_of(key) for key, _ in store.scan(keys.LOG, prefix, keys.after_prefix(prefix))]
+        assert left == [end_offset]
+
+    run(test())
+
+
+def test_a_damaged_last_batch_in_a_file_is_given_up_in_the_same_way(crashed_with_files: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        path = shutil.copytree(crashed_with_files, tmp_path / "copy")
+        store = opened(path, batches_in_files=True)
+        logs = open_logs(store, rows=rows_below(store))
+        await delete_before(logs, 5 * BATCHES)
+        logs.close()
+        store.close()
+        for file in (path / FOLDER / keys.partition_prefix(KEY).hex()).iterdir():
+            file.write_bytes(bytes(file.stat().st_size))
+        store = opened(path, batches_in_files=True)
+        try:
+            log = open_logs(store, rows=rows_below(store)).lookup(KEY)
+            assert (log.log_start_offset, log.high_watermark) == (5 * BATCHES, 5 * BATCHES)
+        finally:
+            store.close()
+
+    run(test())
+
+
+def test_batches_that_were_appended_after_all_records_were_deleted_have_to_be_whole() -> None:
+    async def test() -> None:
+        store = MemoryDisk().open_store("leader")
+        logs = open_logs(store)
+        await fill(logs)
+        await delete_before(logs, 5 * BATCHES)
+        await logs.append(KEY, memoryview(build_batch()))
+        logs = reopened_with_damage(store, logs, 5 * BATCHES)
+        assert logs.find(KEY) is None
 
     run(test())
 

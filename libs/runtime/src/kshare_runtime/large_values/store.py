@@ -12,8 +12,9 @@ durable first. Those who append read their newest values from memory, so that th
 after a write that failed in a file, those begun behind it fail too, and all others are refused until `mend`, as after
 one that failed in the store below.
 
-**Removed files** leave the table at once; the folder gives back their space later, and those left at the end are
-removed when the store is next opened.
+**Removed files** leave the table at once, and the folder gives back their space later. A file that is still on the
+disk at the end is found when the store is next opened. It is removed then, unless newer rows have keys of its range:
+then it is removed together with those.
 
 **Small writes** stay rows: below FROM_BYTES of one prefix in one write the second sync would cost more than it saves.
 """

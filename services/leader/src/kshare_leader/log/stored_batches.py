@@ -21,6 +21,7 @@ from kshare_leader.log.record_reader import LOWEST_TIMESTAMP
 from kshare_leader.log.segments import (
     UNKNOWN_TIME,
     Positions,
+    Segment,
     SegmentTable,
     after_batch,
     decode_positions,
@@ -232,7 +233,8 @@ class StoredBatches:
 
         With `tolerates_damage` a damaged batch before the last one is counted without its timestamps: nothing reads its
         records, and it must not keep the others from being served. Of the last batch, the log's end offset and its
-        newest leader epoch have to be known.
+        newest leader epoch have to be known. Where all records were deleted, the rows have both and no batch is read,
+        so that a damaged last batch can be given up in that way.
         """
         value = self._store.get(keys.POSITIONS, self._prefix)
         rows = list(self._store.scan(keys.SEGMENTS, self._prefix, self._prefix_end))
@@ -243,24 +245,40 @@ class StoredBatches:
             )
         except struct.error as error:
             raise StorageFailure(f"the segments of partition {self._name} are damaged: {error}") from error
-        stored_end = self._stored_end_offset()
         known_end = segments.active.end_offset
+        is_emptied = bool(rows) and self._is_emptied(positions, segments.active)
+        last = None if is_emptied else self._last_batch()
+        stored_end = FIRST_OFFSET if last is None else last.last_offset + 1
         if positions.start_offset < known_end and stored_end < known_end:
             text = f"partition {self._name} has lost the records at offsets {stored_end} to {known_end - 1}"
             raise StorageFailure(text)
-        unindexed_bytes = self._count_unsaved(positions, segments, tolerates_damage=tolerates_damage)
-        leader_epochs = self._leader_epochs(positions.start_offset, stored_end)
+        unindexed_bytes = 0
+        if not is_emptied:
+            unindexed_bytes = self._count_unsaved(positions, segments, tolerates_damage=tolerates_damage)
+        leader_epochs = self._leader_epochs(positions.start_offset, last)
         return OpenedExtent(positions, segments, max(stored_end, known_end), unindexed_bytes, leader_epochs)
 
-    def _leader_epochs(self, start_offset: int, end_offset: int) -> LeaderEpochHistory:
-        """The leader epochs of the rows, and of batches that an older version appended without rows."""
+    def _is_emptied(self, positions: Positions, active: Segment) -> bool:
+        """Whether all records were deleted, and none was appended since; `active` is the row of the active segment.
+
+        The batches below the start may still be there, until `remove_unreachable`.
+        """
+        if not active.base_offset == active.end_offset <= positions.start_offset:
+            return False
+        self._store.finish_writes()  # a batch may be on its way into a file
+        return self.base_offset_before(MAX_OFFSET - 1) < active.end_offset
+
+    def _leader_epochs(self, start_offset: int, last: StoredBatch | None) -> LeaderEpochHistory:
+        """The leader epochs of the rows, and of batches up to `last` that an older version appended without rows."""
         rows = self._store.scan(keys.LEADER_EPOCHS, self._prefix, self._prefix_end)
         try:
             stored = [EpochEntry(keys.number_of(key), keys.parse_offset_value(value)) for key, value in rows]
         except struct.error as error:
             raise StorageFailure(f"the leader epochs of partition {self._name} are damaged: {error}") from error
-        newest = _leader_epoch(last) if (last := self._last_batch()) is not None else -1
+        if last is None:
+            return LeaderEpochHistory(stored)
         found: list[EpochEntry] = []
+        newest, end_offset = _leader_epoch(last), last.last_offset + 1
         epoch, low = (stored[-1].leader_epoch, stored[-1].start_offset) if stored else (-1, start_offset)
         while epoch < newest:
             batch = self._first_of_later_epoch(epoch, low, end_offset)
@@ -339,10 +357,6 @@ class StoredBatches:
         key = keys.long_key(self._prefix, base_offset)
         data = self._store.get(keys.LOG, key)
         return None if data is None else self._stored_batch(key, data)
-
-    def _stored_end_offset(self) -> int:
-        batch = self._last_batch()
-        return FIRST_OFFSET if batch is None else batch.last_offset + 1
 
     def _last_batch(self) -> StoredBatch | None:
         for key, data in self._store.scan(keys.LOG, self._prefix, self._prefix_end, reverse=True):
