@@ -8,7 +8,7 @@ broker is asked for the cluster's brokers. If the hung one is not among them any
 that requests go on at the new leaders instead of waiting for the request timeout.
 
 A broker that is cut off from its controller answers, but does not learn of elections. So brokers are asked for Metadata
-in turn, and a leader is not replaced by one of an older epoch.
+in turn, and a leader is not replaced by one of an older epoch (`newest_leaders`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kshare_core.errors import ErrorCode
 from kshare_upstream.connection import (
     BrokerAddress,
     ClientSettings,
@@ -27,6 +26,7 @@ from kshare_upstream.connection import (
     NotServed,
     open_connection,
 )
+from kshare_upstream.newest_leaders import NewestLeaders
 from kshare_upstream.port import (
     NO_LEADER,
     REQUESTS,
@@ -47,7 +47,6 @@ from kshare_wire.messages import Request
 
 METADATA = VersionRange(7, 12)
 """Leader epochs since version 7, topic ids since version 10."""
-NO_TOPIC_ID = bytes(16)
 _BOOTSTRAP = -1
 
 
@@ -64,8 +63,7 @@ class Cluster:
         self._settings = settings
         self._view = ClusterView(None, _BOOTSTRAP, {})
         self._leaders: dict[UpstreamPartitionName, int] = {}
-        self._newest: dict[str, Topic] = {}
-        """Each topic with the leaders of the newest epochs that were seen, also where they were forgotten."""
+        self._newest = NewestLeaders()
         self._turn = 0
         """How often brokers were asked for Metadata."""
         self._connections: dict[tuple[int, str], asyncio.Task[Connection]] = {}
@@ -104,32 +102,12 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         found = _view(await self._ask_each(self._in_turn(), request, METADATA, lambda answer: bool(answer.brokers)))
         self._drop_connections_to_others(found)
-        current = {name: self._with_newest_leaders(topic) for name, topic in found.topics.items()}
+        current = {name: self._newest.current(topic, len(found.brokers)) for name, topic in found.topics.items()}
         view = self._view = dataclasses.replace(found, topics=current)
         for topic in view.topics.values():
             for partition, leader in topic.leaders.items():
                 self._leaders[UpstreamPartitionName(topic.name, partition)] = leader.node_id
         return view
-
-    def _with_newest_leaders(self, found: Topic) -> Topic:
-        """Keeps leaders of newer epochs than a broker answered: it has not learned of their election yet.
-
-        A topic without an id may be another one than before, whose epochs begin anew.
-        """
-        known = self._newest.get(found.name)
-        topic = found
-        if known is not None and known.topic_id == found.topic_id != NO_TOPIC_ID:
-            newer = {
-                partition: leader
-                for partition, leader in known.leaders.items()
-                if partition in found.leaders and leader.leader_epoch > found.leaders[partition].leader_epoch
-            }
-            topic = dataclasses.replace(found, leaders={**found.leaders, **newer}) if newer else found
-        if topic.leaders:
-            self._newest[topic.name] = topic
-        elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._newest.pop(topic.name, None)
-        return topic
 
     async def versions(self) -> Mapping[int, VersionRange]:
         view = await self.describe([])
@@ -146,11 +124,17 @@ class Cluster:
         return await self._ask_each(nodes, request, served, lambda answer: True)
 
     def _in_turn(self) -> list[int]:
-        """The brokers from the next one on; last those that are silent or could not be reached."""
+        """The brokers from the next one on; last those without a usable connection, and those that are silent.
+
+        If the next one has no connection, one is opened for its next turn, and the look-up does not wait for it.
+        """
         nodes, silent = sorted(self._view.brokers), self._silent()
         start = self._turn % max(1, len(nodes))
         self._turn += 1
-        return sorted([*nodes[start:], *nodes[:start]], key=lambda node_id: (node_id in silent, self._failed(node_id)))
+        in_turn = [*nodes[start:], *nodes[:start]]
+        if in_turn and not self._is_closed and not self._is_usable(in_turn[0]):
+            self._connecting(in_turn[0], REQUESTS)
+        return sorted(in_turn, key=lambda node_id: (node_id in silent, not self._is_usable(node_id)))
 
     async def _ask_each(
         self,
@@ -163,13 +147,14 @@ class Cluster:
 
         BrokersUnknown if one answers and none is.
         """
-        problem: ConnectionLost | None = None
+        problem: Exception | None = None
         first = self._bootstrap[0]
         for node_id in [*nodes, _BOOTSTRAP]:
             try:
                 answer = await self.ask_broker(node_id, request, served)
-            except ConnectionLost as error:
-                problem = problem if isinstance(problem, BrokersUnknown) else error
+            except (ConnectionLost, NotServed, AuthenticationFailed) as error:
+                if problem is None or type(problem) is ConnectionLost:  # the others say more
+                    problem = error
                 continue
             if is_informed(answer):
                 return answer
@@ -248,15 +233,19 @@ class Cluster:
         task = self._connections.get((node_id, REQUESTS))
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
 
-    def _failed(self, node_id: int) -> bool:
-        """Whether the last attempt to connect to a broker failed."""
+    def _is_usable(self, node_id: int) -> bool:
+        """Whether a request can be sent at once."""
         task = self._connections.get((node_id, REQUESTS))
-        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
+        return task is not None and task.done() and _is_usable(task)
 
     async def _connection(self, node_id: int, purpose: str) -> Connection:
         """The open connection, or a new one; callers that need it at the same time share it."""
         if self._is_closed:
             raise ConnectionLost("the client of the existing cluster is closed")
+        return await asyncio.shield(self._connecting(node_id, purpose))
+
+    def _connecting(self, node_id: int, purpose: str) -> asyncio.Task[Connection]:
+        """Begins to connect where there is no connection; the client is not closed."""
         key = (node_id, purpose)
         task = self._connections.get(key)
         if task is not None and task.done() and not _is_usable(task):
@@ -267,7 +256,7 @@ class Cluster:
             task = asyncio.get_running_loop().create_task(self._open(node_id))
             task.add_done_callback(_note_failure)
             self._connections[key] = task
-        return await asyncio.shield(task)
+        return task
 
     def _retire(self, node_id: int, connection: Connection) -> None:
         connection.close_when_idle()
