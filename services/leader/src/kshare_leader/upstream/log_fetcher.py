@@ -526,8 +526,12 @@ class LogFetcher:
         unreadable: Mapping[UpstreamPartitionName, Mapping[int, str]],
         served: set[UpstreamLog],
     ) -> bool:
-        """Hands the answer to the logs; returns whether it had records."""
-        has_records = False
+        """Hands the answer to the logs; returns whether it had records.
+
+        Of the first log without records it is known that the broker does not deliver them. The answer's limit may have
+        left out the others: a broker may charge the limit with records that it leaves out later.
+        """
+        has_records, lacks_records = False, False
         for at, partition in self._partitions(answer):
             log = self._logs.get(at)
             if log is None or log not in positions:
@@ -536,7 +540,8 @@ class LogFetcher:
             if any(partition.records or ()):
                 has_records = True
                 self._note_busy(log)
-            elif not has_records and _lacks_records(lane, position, partition):  # else the limit of bytes left it out
+            elif not (has_records or lacks_records) and _lacks_records(lane, position, partition):
+                lacks_records = True
                 self._stalled(log, position, lane.read_committed)
             try:
                 if self._take_one(lane, log, position, partition, unreadable.get(at, {})):

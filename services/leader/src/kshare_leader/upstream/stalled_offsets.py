@@ -1,7 +1,8 @@
 """Offsets of an upstream log whose fetch failed or brought nothing, though the log has records there.
 
 A batch of message format v0 or v1, a damaged one, or remote storage that does not answer may stop the readers of an
-offset for good. Such an offset is not fetched again before its back-off has ended, so that the rest of the log is.
+offset for good. Such an offset is fetched again after its back-off, if a reader demands it. The rest of the log is
+fetched meanwhile. An offset is remembered until it was fetched: what is ahead of a reader is not demanded by it yet.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 STALL_BACKOFF_MS = 200
 STALL_BACKOFF_MAX_MS = 5_000
 STALL_KEPT_MS = 30_000
-"""How long after its back-off an offset is remembered: no reader wants it any more if it is not fetched meanwhile."""
+"""How long after its back-off an offset stops readers, as far as is known: one that wants it has it fetched again."""
 STALLS_LIMIT = 64
 
 
@@ -45,8 +46,10 @@ class StalledOffsets:
         for offset in [each for each in self._stalls if first_offset <= each < end_offset]:
             del self._stalls[offset]
 
+    def __contains__(self, offset: int) -> bool:
+        """Whether the last fetch of an offset failed or brought nothing, however long ago."""
+        return offset in self._stalls
+
     def has_any(self, now_ms: int) -> bool:
         """Whether readers are stopped at an offset, as far as is known."""
-        for offset in [each for each, stall in self._stalls.items() if now_ms - stall.until_ms > STALL_KEPT_MS]:
-            del self._stalls[offset]
-        return bool(self._stalls)
+        return any(now_ms - stall.until_ms <= STALL_KEPT_MS for stall in self._stalls.values())

@@ -13,11 +13,12 @@ The log's end may be known far beyond. There they are asked for before anything 
 ends before the record that is read would look like a truncation.
 
 **An offset that cannot be fetched** must stop only its own readers. `give_up` drops the demand for it, and wakes the
-readers: those that still want it demand it again. During its back-off something else is fetched (`stalled_offsets`).
+readers: those that still want it demand it again. It is not fetched ahead of a reader any more. During its back-off
+another demand is met (`stalled_offsets`).
 
-**Readers at different places.** A log is fetched ahead of its last reader only. Where enough is buffered there, or the
-offset there is stalled, the log's end is fetched for readers that wait at it. What comes there and is not read within
-TAIL_PAUSE_MS shows that no reader is that far; then it is fetched no sooner than after that time.
+**Readers at different places.** A log is fetched ahead of its last reader only. Where the offset there is stalled, the
+log's end is fetched for readers that wait at it. What comes there and is not read within TAIL_PAUSE_MS shows that no
+reader is that far; then it is fetched no sooner than after that time.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ AHEAD_SHARE = 0.5
 """The part of a window that may be filled ahead of its reader."""
 AWAITED_FETCH_BYTES = 4 * 1024 * 1024
 """The limit of a fetch that a reader waits for: nothing of an answer is read before all of it is here."""
-TAIL_FETCH_BYTES = 64 * 1024
-"""The limit of a fetch at the log's end while the last reader is elsewhere.
+TAIL_FETCH_BYTES = 16 * 1024
+"""The limit of a fetch at the log's end while the offset ahead of the last reader is stalled.
 
 It tells that there are records: a reader that waits for them demands the rest. Larger ones would drop what was fetched
 for the other reader.
@@ -115,25 +116,23 @@ class _View:
         """The greatest offset to which it was read."""
         self.last_read_ms = 0
         self.grew_ms = -TAIL_PAUSE_MS
-        """When records arrived last that are beyond the end that was known."""
+        """When a fetch found last that the log ends later than was known."""
         self.arrived_bytes = 0
         self.listeners: dict[object, Callable[[], None]] = {}
 
     def next_offset(self, log_start: int, log_end: int, limit_bytes: int, now_ms: int) -> tuple[int, int] | None:
         """The offset to fetch next, and at most how many bytes; None where enough is buffered.
 
-        What a read lacks comes first, then what lies ahead of the last reader, then the log's end.
+        What a read lacks comes first, then what lies ahead of the last reader. Where that is stalled, the log's end.
         """
         ahead_bytes = int(limit_bytes * AHEAD_SHARE)
         for offset in self.window.missing:
             if not self.stalled.is_backing_off(offset, now_ms):
                 return offset, min(ahead_bytes, AWAITED_FETCH_BYTES)
         end, buffered_bytes = self._covered(log_start, log_end)
-        if buffered_bytes < limit_bytes * AHEAD_SHARE and not self.stalled.is_backing_off(end, now_ms):
-            return end, ahead_bytes
-        if not self.listeners or self.stalled.is_backing_off(log_end, now_ms):
-            return None
-        if self.tail_pause_ms(log_end, now_ms):
+        if end not in self.stalled:
+            return (end, ahead_bytes) if buffered_bytes < limit_bytes * AHEAD_SHARE else None
+        if not self.listeners or self.stalled.is_backing_off(log_end, now_ms) or self.tail_pause_ms(log_end, now_ms):
             return None
         return log_end, min(ahead_bytes, TAIL_FETCH_BYTES)
 
@@ -141,11 +140,9 @@ class _View:
         """How long the log's end is not fetched yet, because no reader has come there."""
         return max(0, self.grew_ms + TAIL_PAUSE_MS - now_ms) if self.listeners and self.reached < log_end else 0
 
-    def give_up(self, offset: int, log_start: int, log_end: int, now_ms: int) -> int:
+    def give_up(self, offset: int, now_ms: int) -> int:
         """Returns the back-off in milliseconds."""
         self.window.forget_missing(offset)
-        if self._covered(log_start, log_end)[0] == offset:
-            self.position = None  # its reader, if there is one, reads again
         return self.stalled.failed(offset, now_ms)
 
     def _covered(self, log_start: int, log_end: int) -> tuple[int, int]:
@@ -492,8 +489,7 @@ class UpstreamLog:
 
         In milliseconds. Until then it is not fetched, even if readers demand it again.
         """
-        end = self._end(read_committed)
-        pause_ms = self._views[read_committed].give_up(offset, self.log_start_offset, end, self._now_ms())
+        pause_ms = self._views[read_committed].give_up(offset, self._now_ms())
         self._notify()
         return pause_ms
 
@@ -520,18 +516,18 @@ class UpstreamLog:
         self.high_watermark = max(self.high_watermark, end_offset)
         if read_committed:
             self.last_stable_offset = max(self.last_stable_offset, end_offset)
+        view = self._views[read_committed]
+        if self._end(read_committed) > known_end:
+            view.grew_ms = self._now_ms()
         if fetched.unreadable:
             self.validated_from = max(self.validated_from, end_offset)
         if piece is not None:
-            view = self._views[read_committed]
             if fetched.fetch_offset <= self.epochs_known_to:
                 self._note_leader_epochs(piece)
                 self.epochs_known_to = max(self.epochs_known_to, piece.end_offset)
             view.window.add(piece)
             view.stalled.forget(piece.first_offset, piece.end_offset)
             view.arrived_bytes += sum(batch.length for batch in piece.batches)
-            if piece.end_offset > known_end:
-                view.grew_ms = self._now_ms()
         if piece is not None or before != (self.high_watermark, self.last_stable_offset):
             self._notify()
         return piece is not None
