@@ -149,7 +149,7 @@ class TopicExpressions:
                 del self._known[next(iter(self._known))]
 
     def _next(self) -> str:
-        """Alternately the newest that had no turn yet, and the first in line: many waiting ones do not delay a new one."""
+        """Alternately the newest without a turn yet, and the first in line: many that wait do not delay a new one."""
         is_new_next, self._is_new_next = self._is_new_next, not self._is_new_next
         first = next(iter(self._waiting))
         if not is_new_next:
