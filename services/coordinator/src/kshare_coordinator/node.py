@@ -479,6 +479,14 @@ class CoordinatorNode:
                 self._sessions.set((group_id, member_id), timeout_ms)
             case commands.SessionEnded(group_id=group_id, member_id=member_id):
                 self._sessions.remove((group_id, member_id))
+            case commands.ExpressionRefused(group_id=group_id, regex=regex, reason=reason):
+                log.warning(
+                    "Group %s keeps the topics that the stored expression %.200r found, and gets no new ones: %.500s."
+                    " Subscribe its members to a smaller expression",
+                    group_id,
+                    regex,
+                    reason,
+                )
             case commands.RevocationBegun() | commands.RevocationEnded():
                 self._consumer_timers.act(effect)
             case commands.GroupStatePending(group_id=group_id, is_news=is_news):

@@ -496,6 +496,15 @@ class RevocationEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpressionRefused:
+    """A stored regular expression of a consumer group is invalid now, so that its topics stay as they are."""
+
+    group_id: str
+    regex: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatePending:
     """Share-group state that is to be initialized or deleted at share coordinators.
 
@@ -520,6 +529,7 @@ Effect = (
     | SessionEnded
     | RevocationBegun
     | RevocationEnded
+    | ExpressionRefused
     | GroupStatePending
     | TransactionEnding
     | ClassicGroupEffect

@@ -7,13 +7,18 @@ from random import Random
 
 import pytest
 
+from kshare_coordinator.machine.commands import ExpressionRefused
 from kshare_coordinator.machine.groups.consumer.requests import EXPRESSIONS_LIMIT
 from kshare_coordinator.machine.groups.consumer.subscriptions import (
+    DEMAND_LASTS_MS,
+    EXPRESSIONS_REMEMBERED,
     STEPS_AT_ONCE,
+    STEPS_OF_TURN,
     STEPS_PER_SECOND,
     TopicExpressions,
 )
 from kshare_coordinator.machine.regular_expressions import RegularExpression
+from kshare_coordinator.machine.security.describable_topics import Client
 from kshare_coordinator.machine.state import CoordinatorState
 from kshare_core.errors import KafkaError
 from kshare_rpc.generated.kshare.v1 import coordinator_records_pb2 as records_pb
@@ -92,16 +97,60 @@ def test_a_clock_that_was_set_back_gives_no_steps_and_takes_none(steps: list[int
     assert len(steps) > done
 
 
-def test_other_expressions_wait_for_their_turn(steps: list[int]) -> None:
-    """Whoever asks, the oldest lookup goes on first."""
+def test_costly_expressions_of_others_do_not_delay_an_ordinary_one() -> None:
     expressions = TopicExpressions(state_with(NAMES))
-    assert expressions.topics(COSTLY, None, 0) is None
-    now_ms = 0
-    while expressions.topics("shop.*", None, now_ms) is None:
-        now_ms += 1_000
+    for number in range(20):
+        assert expressions.topics(f"{COSTLY}|{number}", None, 0) is None
+    assert expressions.topics("shop.*", None, 1_000) == tuple(NAMES)
+
+
+def test_lookups_take_turns_and_compare_each_name_once(steps: list[int]) -> None:
+    expressions = TopicExpressions(state_with(NAMES))
+    regexes = [COSTLY, COSTLY + "|a", COSTLY + "|b"]
+    ends: dict[str, int] = {}
+    for now_ms in range(0, 60_000, 1_000):
+        for regex in regexes:
+            if expressions.topics(regex, None, now_ms) is not None:
+                ends.setdefault(regex, now_ms)
+    assert len(ends) == 3 and max(ends.values()) - min(ends.values()) <= 2_000
+    assert len(steps) == 3 * len(NAMES)
+
+
+def test_an_expression_that_no_group_demands_any_more_is_forgotten(steps: list[int]) -> None:
+    expressions = TopicExpressions(state_with(NAMES))
+    for number in range(EXPRESSIONS_REMEMBERED):
+        expressions.topics(f"{COSTLY}|{number}", None, 0)
     done = len(steps)
-    assert expressions.topics(COSTLY, None, now_ms) == tuple(NAMES)
-    assert len(steps) == done == 2 * len(NAMES)
+    assert expressions.topics("shop.*", None, DEMAND_LASTS_MS + 1) == tuple(NAMES)
+    assert len(steps) == done + len(NAMES)
+
+
+def test_alternatives_of_200_names_are_looked_up_in_one_turn(steps: list[int]) -> None:
+    names = [NAME.format(number) for number in range(10_000)]
+    regex = "|".join(f"shop.orders.team-{number:03}" for number in range(200))
+    assert TopicExpressions(state_with(names)).topics(regex, None, 0) == ()
+    assert len(steps) == 10_000 and sum(steps) < STEPS_OF_TURN
+
+
+def test_only_unfinished_expressions_are_looked_up_again_with_the_next_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = CoordinatorDriver({"group.consumer.assignment.interval.ms": "0"})
+    for number in range(3_000):
+        put(driver.state, f"other-{number:0200}")
+    send(driver, join_request("a", regex="other.*"))
+    send(driver, join_request("b", regex=COSTLY))
+    asked: list[str] = []
+    topics = TopicExpressions.topics
+
+    def recorded(self: TopicExpressions, regex: str, client: Client | None, now_ms: int) -> tuple[str, ...] | None:
+        asked.append(regex)
+        return topics(self, regex, client, now_ms)
+
+    monkeypatch.setattr(TopicExpressions, "topics", recorded)
+    for member in "ab":
+        send(driver, request_of(member, driver.state.consumer_groups["group"].current[member].member_epoch))
+    assert asked == [COSTLY, COSTLY]
 
 
 def test_lookups_that_topics_change_meanwhile_find_what_a_lookup_at_the_end_finds() -> None:
@@ -173,6 +222,11 @@ def test_a_stored_expression_that_is_too_large_now_keeps_its_topics(monkeypatch:
     driver.create_topic("b")
     epoch = driver.state.consumer_groups["group"].current["m"].member_epoch
     send(driver, request_of("m", epoch))
+    effects = list(driver.effects)
+    driver.create_topic("c")
+    send(driver, request_of("m", epoch))
+    told = [effect for effect in [*effects, *driver.effects] if isinstance(effect, ExpressionRefused)]
+    assert [(each.group_id, each.regex) for each in told] == [("group", LARGE)]  # once
     topics = driver.state.consumer_groups["group"].expressions[LARGE].topics
     assert "a" in topics and "b" not in topics
     with pytest.raises(KafkaError, match="not a valid regular expression"):

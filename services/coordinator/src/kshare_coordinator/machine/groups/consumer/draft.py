@@ -11,7 +11,9 @@ together (GroupMetadataManager of Kafka 4.3.1):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from kshare_coordinator.machine.commands import ExpressionRefused
 from kshare_coordinator.machine.groups.assignment import Assignment
 from kshare_coordinator.machine.groups.consumer import records as group_records
 from kshare_coordinator.machine.groups.consumer.assignors import ASSIGNORS, MemberSpec
@@ -43,6 +45,14 @@ def _subscription(member: Member) -> Subscription:
 def preferred_assignor(wishes: Mapping[str, int], default: str) -> str:
     """What most members ask for (`wishes` counts them); of equals the first by name."""
     return min(wishes, key=lambda name: (-wishes[name], name), default=default)
+
+
+class Resolution(NamedTuple):
+    """What came of the expressions: whether the topics of any changed, which need more time, which are invalid now."""
+
+    changed: bool
+    unfinished: frozenset[str] = frozenset()
+    refused: tuple[ExpressionRefused, ...] = ()
 
 
 class ConsumerGroupDraft:
@@ -88,30 +98,36 @@ class ConsumerGroupDraft:
             if regex not in wanted:
                 self._put_expression(regex, None)
 
-    def resolve_expressions(self, topics: TopicExpressions, client: Client | None, now_ms: int) -> tuple[bool, bool]:
-        """Resolves all expressions for this client.
+    def resolve_expressions(
+        self, topics: TopicExpressions, client: Client | None, now_ms: int, only: frozenset[str] | None = None
+    ) -> Resolution:
+        """Resolves all expressions, or `only` these, for this client.
 
-        Returns whether the topics of any of them changed, and whether all are resolved. One whose lookup needs more
-        time keeps what it had. So does a known one that is invalid: an earlier version accepted larger ones.
+        One whose lookup needs more time keeps what it had. So does a known one that is invalid: an earlier version
+        accepted larger ones.
         """
         self.forget_expressions()
-        changed, is_complete = False, True
+        changed, unfinished, refused = False, set(), []
         wanted = sorted({member.subscribed_topic_regex for member in self.members.values()} - {""})
         for regex in wanted:
+            if only is not None and regex not in only:
+                continue
             known = self.expressions.get(regex)
             try:
                 names = topics.topics(regex, client, now_ms)
-            except KafkaError:
+            except KafkaError as error:
                 if known is None:
                     raise
+                if topics.is_first_refusal(regex):
+                    refused.append(ExpressionRefused(group_id=self._group_id, regex=regex, reason=str(error)))
                 continue
             if names is None:
-                is_complete = False
+                unfinished.add(regex)
             elif known is None or known.topics != names:
                 found = ResolvedExpression(topics=names, version=self._state.version, timestamp_ms=now_ms)
                 self._put_expression(regex, found)
                 changed = True
-        return changed, is_complete
+        return Resolution(changed, frozenset(unfinished), tuple(refused))
 
     def settle(self, *, changed: bool) -> None:
         """Raises the group epoch if members, subscriptions or topics changed."""

@@ -110,10 +110,8 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     changed = subscription_changed(seat.member, member)
     if seat.replaced not in (None, seat.member_id) and seat.member_id in group.members:
         changed = True  # the partitions of its former target have no owner now
-    topics_changed = resolve_expressions(
-        context, group, draft, member.subscribed_topic_regex, client_of(request), now_ms
-    )
-    bring_up_to_date(context, group, draft, changed=changed or topics_changed or needs_assignment)
+    resolution = resolve_expressions(context, group, draft, member.subscribed_topic_regex, client_of(request), now_ms)
+    bring_up_to_date(context, group, draft, changed=changed or resolution.changed or needs_assignment)
     intervals = settings.intervals(state, group.group_id)
     delay_ms = assign_targets(context, group, draft, now_ms)
     current = reconciled(
@@ -132,7 +130,9 @@ def decide_heartbeat(context: ConsumerGroupContext, command: ConsumerGroupHeartb
     renewed = SessionRenewed(
         group_id=group.group_id, member_id=seat.member_id, session_timeout_ms=intervals.session_timeout_ms
     )
-    return Decision(draft.records, answer, [*effects, renewed, *_timers(group.group_id, seat, member, current)])
+    return Decision(
+        draft.records, answer, [*effects, *resolution.refused, renewed, *_timers(group.group_id, seat, member, current)]
+    )
 
 
 def _group_for(

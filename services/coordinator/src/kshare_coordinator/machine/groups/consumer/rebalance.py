@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kshare_coordinator.machine.commands import Effect, RevocationEnded, SessionEnded
-from kshare_coordinator.machine.groups.consumer.draft import ConsumerGroupDraft
+from kshare_coordinator.machine.groups.consumer.draft import ConsumerGroupDraft, Resolution
 from kshare_coordinator.machine.groups.consumer.reconciliation import Goal, next_assignment
 from kshare_coordinator.machine.groups.consumer.settings import ConsumerGroupSettings
 from kshare_coordinator.machine.groups.consumer.subscriptions import (
@@ -52,8 +52,8 @@ def resolve_expressions(
     regex: str,
     client: Client | None,
     now_ms: int,
-) -> bool:
-    """Resolves the group's expressions where it is time to; returns whether the topics of any of them changed.
+) -> Resolution:
+    """Resolves the group's expressions where it is time to, and those that needed more time with each heartbeat.
 
     It is time when a member subscribes to a new one (`regex` is that of the member that sent a heartbeat), when topics
     were created or deleted, and group.consumer.regex.refresh.interval.ms after the last time, for the ACLs may have
@@ -62,18 +62,22 @@ def resolve_expressions(
     """
     is_new = bool(regex) and regex not in draft.expressions
     if not is_new and not draft.expressions:
-        return False
+        return Resolution(changed=False)
     generation = context.state.topics_generation
     resolved_generation, resolved_ms, times = group.resolved
     passed_ms = now_ms - resolved_ms
     is_recent = 0 <= passed_ms < context.settings.expressions_refresh_ms  # below 0: the clock was set back
     is_written = times == resolution_times(group.expressions)
-    if not is_new and is_recent and is_written and generation == resolved_generation:
-        return False
-    changed, is_complete = draft.resolve_expressions(context.expressions, client, now_ms)
-    if is_complete:
-        group.resolved = (generation, now_ms, resolution_times(draft.expressions))
-    return changed
+    only = None
+    if is_recent and is_written and generation == resolved_generation and (not is_new or regex in group.unfinished):
+        if not group.unfinished:
+            return Resolution(changed=False)
+        only = group.unfinished
+    resolution = draft.resolve_expressions(context.expressions, client, now_ms, only)
+    begun_ms = now_ms if only is None else resolved_ms
+    group.resolved = (generation, begun_ms, resolution_times(draft.expressions))
+    group.unfinished = resolution.unfinished
+    return resolution
 
 
 def resolution_times(expressions: Mapping[str, ResolvedExpression]) -> tuple[tuple[int, int], ...]:

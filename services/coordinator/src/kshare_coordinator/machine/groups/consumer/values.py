@@ -133,6 +133,8 @@ class ConsumerGroup:
     resolved: tuple[int, int, tuple[tuple[int, int], ...]] = field(default=(-1, 0, ()), compare=False)
     """Likewise: the generation of topics for which the expressions were last resolved, when, in milliseconds, and the
     `resolution_times` that came of it. The group has others if the records of that decision could not be written."""
+    unfinished: frozenset[str] = field(default=frozenset(), compare=False)
+    """Likewise: the expressions whose lookups needed more time then."""
 
     @property
     def state(self) -> str:
