@@ -30,6 +30,7 @@ from kshare_wire.generated.requests.produce import ProduceRequest
 from kshare_wire.generated.responses.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kshare_wire.generated.responses.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from kshare_wire.messages import MalformedRequest, decode_request, encode_request, is_flexible
+from support.environment.free_ports import free_port
 from support.gateway.harness import OTHER_TOPIC_ID, TOPIC_ID, GatewayClient, GatewayHarness, topic
 from support.gateway.scripted_leader import FakeLeader, fetched, listed
 from support.upstream.scripted_broker import NODE_ID, SERVED, ScriptedBroker, framed, header
@@ -482,6 +483,25 @@ def test_a_client_that_goes_ends_its_connection_upstream() -> None:
             await relay.ask(ProduceRequest(), VersionRange(3, 9))
 
     run(scenario)
+
+
+def test_a_client_at_a_port_for_any_broker_gets_one_that_lives() -> None:
+    """A broker that has stopped is known as one for seconds; a client of one bootstrap address has no other choice."""
+
+    def prepare(broker: ScriptedBroker) -> None:
+        stopped = MetadataResponseBroker(node_id=NODE_ID + 1, host="127.0.0.1", port=free_port())
+        both = MetadataResponse(
+            brokers=[*broker.metadata().brokers, stopped], cluster_id="upstream", controller_id=NODE_ID
+        )
+        broker.answers[ApiKey.METADATA] = lambda version, frame: both
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"alive"
+        for _ in range(4):
+            answer = relayed(harness.client(), ApiKey.HEARTBEAT, 4, 1, b"")
+            assert await asyncio.wait_for(answer, 5) == b"alive"
+
+    run(scenario, prepare=prepare)
 
 
 def test_a_broker_that_is_gone_is_no_hang() -> None:

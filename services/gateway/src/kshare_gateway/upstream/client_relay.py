@@ -39,7 +39,9 @@ class ClientRelay:
     @property
     def link(self) -> UpstreamLink:
         if self._link is None or self._link.is_closed:
-            self._link = UpstreamLink(self._owner, self._choose, self.front.connect)
+            self._link = UpstreamLink(
+                self._owner, self._choose, self.front.connect, attempts=self.front.choices(self.port_id)
+            )
         return self._link
 
     @property

@@ -92,6 +92,10 @@ class Front:
             return self.brokers.broker(wanted_id)
         return self.brokers.controller() if self.ports is None else self.brokers.any_broker()
 
+    def choices(self, wanted_id: int) -> int:
+        """How many brokers `broker_for` names in turn: one that stops is known as a broker for REFRESH_MS more."""
+        return max(1, len(self.brokers.view.brokers)) if wanted_id < 0 and self.ports is not None else 1
+
     def must_leave(self, broker_id: int, api_key: int) -> bool:
         """Whether a broker does not carry out requests of an API any more, because the controller is another now."""
         return api_key in self.routes.for_controller and self.brokers.is_former_controller(broker_id)

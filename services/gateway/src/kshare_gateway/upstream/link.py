@@ -94,10 +94,14 @@ class _Asked:
 class UpstreamLink(asyncio.Protocol):
     """See the module docstring. It connects at the first request; `address` is asked for then."""
 
-    def __init__(self, owner: LinkOwner, address: Callable[[], BrokerAddress], connect: Connect) -> None:
+    def __init__(
+        self, owner: LinkOwner, address: Callable[[], BrokerAddress], connect: Connect, *, attempts: int = 1
+    ) -> None:
+        """`attempts`: how many addresses are asked for while none can be connected to."""
         self._owner = owner
         self._address = address
         self._connect = connect
+        self._attempts = attempts
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: list[Buffer] = []
@@ -300,11 +304,15 @@ class UpstreamLink(asyncio.Protocol):
 
     async def _open(self) -> None:
         try:
-            address = self._address()
-            self._broker = str(address)
-            await self._connect(lambda: self, address)
-        except OSError as error:
-            self._lose(f"connecting to broker {self._broker} failed: {error}")
+            for attempts_left in reversed(range(self._attempts)):
+                try:
+                    address = self._address()
+                    self._broker = str(address)
+                    await self._connect(lambda: self, address)
+                    return
+                except OSError as error:
+                    if not attempts_left:
+                        self._lose(f"connecting to broker {self._broker} failed: {error}")
         finally:
             self._connecting = None
 
