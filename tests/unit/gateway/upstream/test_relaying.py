@@ -504,6 +504,31 @@ def test_a_client_at_a_port_for_any_broker_gets_one_that_lives() -> None:
     run(scenario, prepare=prepare)
 
 
+def test_a_client_reaches_a_broker_that_is_back_before_the_gateway_has_heard_of_it() -> None:
+    """The client's Metadata comes from a broker that knows it already."""
+    returning = NODE_ID + 1
+
+    async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
+        relay = harness.client().connection.relay
+        assert relay is not None
+        front, one = relay.front, broker.metadata()
+        second = MetadataResponseBroker(
+            node_id=returning, host=one.brokers[0].host, port=one.brokers[0].port, rack=None
+        )
+        both = MetadataResponse(brokers=[*one.brokers, second], cluster_id="upstream", controller_id=NODE_ID)
+        broker.answers[ApiKey.METADATA] = lambda version, frame: both
+        await front.brokers.look_again()
+        assert returning in front.brokers.view.brokers
+        broker.answers[ApiKey.METADATA] = lambda version, frame: one
+        await front.brokers.look_again()
+        assert returning not in front.brokers.view.brokers
+        broker.answers[ApiKey.HEARTBEAT] = lambda version, frame: b"back"
+        answer = relayed(GatewayClient(harness.node, returning), ApiKey.HEARTBEAT, 4, 1, b"")
+        assert await asyncio.wait_for(answer, 5) == b"back"
+
+    run(scenario)
+
+
 def test_a_broker_that_is_gone_is_no_hang() -> None:
     async def scenario(harness: GatewayHarness, broker: ScriptedBroker) -> None:
         harness_client = GatewayClient(harness.node, 77)

@@ -20,6 +20,8 @@ from kshare_wire.generated.requests.api_versions import ApiVersionsRequest
 from kshare_wire.generated.responses.api_versions import ApiVersionsResponse
 
 REFRESH_MS = 2_000
+GONE_LIMIT = 1_000
+"""Brokers that are gone and whose addresses are kept."""
 API_VERSIONS = VersionRange(0, 4)
 SOFTWARE_NAME, SOFTWARE_VERSION = "kshare", "0.1.0"
 
@@ -34,6 +36,8 @@ class UpstreamBrokers:
         self._turn = 0
         self.problem: str | None = "no broker of the existing cluster answered yet"
         self.view = ClusterView(None, -1, {})
+        self._gone: dict[int, Broker] = {}
+        """Brokers of earlier views that are not in the newest one, by id."""
         self.versions: Mapping[int, VersionRange] = {}
         """The versions that every broker serves, by API key."""
         self.features = ApiVersionsResponse()
@@ -69,8 +73,8 @@ class UpstreamBrokers:
         return highest
 
     def broker(self, node_id: int) -> Broker:
-        """A broker by its id; ConnectionLost if it is not there now."""
-        found = self.view.brokers.get(node_id)
+        """A broker by its id, also one that is gone: a client may hear first that it is back; ConnectionLost."""
+        found = self.view.brokers.get(node_id) or self._gone.get(node_id)
         if found is None:
             raise ConnectionLost(f"broker {node_id} of the existing cluster is not known now")
         return found
@@ -114,9 +118,16 @@ class UpstreamBrokers:
                 log.warning("the existing cluster does not answer, retrying: %s", error)
             self.problem = str(error)
             return False
+        self._note_gone(view)
         self.view, self.versions, self.features, self.problem = view, versions, features, None
         await self._on_view(view)
         return True
+
+    def _note_gone(self, view: ClusterView) -> None:
+        self._gone.update(self.view.brokers)
+        self._gone = {node_id: broker for node_id, broker in self._gone.items() if node_id not in view.brokers}
+        while len(self._gone) > GONE_LIMIT:
+            del self._gone[next(iter(self._gone))]
 
     async def _common_versions(self, answer: ApiVersionsResponse) -> Mapping[int, VersionRange]:
         """Of all brokers; while one of them does not answer, as before, and at first those of the one that did."""
