@@ -11,8 +11,8 @@ from support.clients.examples import command_lines, run
 from support.kafka.java import require_java
 
 SPARK_LIMIT_S = 300
-"""One run takes 14 s of CPU, and with a quarter of a processor 57 s: its time is the machine's. Between two tests that
-start JVMs, on a machine three times as slow, it took more than 120 s; what hangs is still shown with its stacks."""
+"""A guard against hanging. One run takes 14 s of CPU, and 57 s with a quarter of a processor; beside two other test
+processes, CI's machine once needed more than 120 s."""
 
 
 def test_spark_stream_copies_each_order_once(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from kshare.arguments import LARGEST_INT, LARGEST_LONG, argument_that_is_not_utf8, whole_number
+from kshare.arguments import argument_that_is_not_utf8
 from kshare.commands.groups.end_acquisitions import parse_offset_range
 from kshare.commands.partitions import parse_partitions
 from kshare.failure import CommandFailed
 from kshare.main import main
+from kshare_core.whole_numbers import LARGEST_INT, LARGEST_LONG, whole_number
 
 NOT_UTF8 = "\udcff"
 """What Python makes of the byte 0xff in an argument."""

@@ -7,8 +7,9 @@ import socket
 import sys
 from typing import NamedTuple
 
-from kshare.arguments import is_unicode, whole_number
+from kshare.arguments import is_unicode
 from kshare.failure import BAD_USE, CommandFailed
+from kshare_core.whole_numbers import whole_number
 
 ROLE_PORTS = range(20_000, 32_000)
 """Below Linux's ephemeral ports, so that the local port of an outgoing connection never takes a role's port."""

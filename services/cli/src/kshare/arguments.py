@@ -1,4 +1,4 @@
-"""Arguments of the command line: whole numbers within a text, the largest of the protocol, and bytes that are no UTF-8.
+"""Arguments of the command line whose bytes are no UTF-8.
 
 Python decodes an argument, a variable or a file's name that is not UTF-8 to a text with surrogates, which nothing can
 encode. `kshare produce` sends such values and keys as they are, and files may have such names. Everything else refuses
@@ -7,24 +7,9 @@ them: names of topics, groups and configs are UTF-8.
 
 from __future__ import annotations
 
-LARGEST_INT = 2**31 - 1
-"""Of node ids and partitions."""
-LARGEST_LONG = 2**63 - 1
-"""Of offsets."""
 SHOWN_CHARACTERS = 60
 """Characters of a text that are shown before and after those that cannot be encoded."""
 _SURROGATES_OF_BYTES = range(0xDC80, 0xDD00)
-
-
-def whole_number(text: str, largest: int) -> int | None:
-    """The number that a text of digits is; None for another text, and for a number above the largest."""
-    if not (text.isascii() and text.isdigit()):
-        return None
-    digits = text.lstrip("0") or "0"
-    if len(digits) > len(str(largest)):  # Python refuses to parse more than 4,300 digits
-        return None
-    number = int(digits)
-    return number if number <= largest else None
 
 
 def is_unicode(text: str) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from kshare_core.whole_numbers import LARGEST_INT, LARGEST_LONG, whole_number
+
 LEDGER_TOPIC = "__kshare_redrive"
-LARGEST_PARTITION, LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
 FIRST_ONES = 5
 """The number of example records in the account."""
 
@@ -36,26 +37,15 @@ def parse_offsets(text: str) -> GivenOffsets:
     topic, _, rest = text.partition(":")
     partition, _, offsets = rest.partition(":")
     first, dash, last = offsets.partition("-")
-    partition_number = _number(partition, LARGEST_PARTITION)
-    first_offset = _number(first, LARGEST_OFFSET)
-    last_offset = _number(last, LARGEST_OFFSET) if dash else first_offset
+    partition_number = whole_number(partition, LARGEST_INT)
+    first_offset = whole_number(first, LARGEST_LONG)
+    last_offset = whole_number(last, LARGEST_LONG) if dash else first_offset
     if not topic or partition_number is None or first_offset is None or last_offset is None:
         raise BadRequest(f"offsets must be TOPIC:PARTITION:FIRST-LAST, found {text!r}")
     given = GivenOffsets(topic, partition_number, first_offset, last_offset)
     if given.last_offset < given.first_offset:
         raise BadRequest(f"the last offset is below the first: {text!r}")
     return given
-
-
-def _number(text: str, largest: int) -> int | None:
-    """The number that a text of digits is, also with zeros in front; None for others and for one above the largest."""
-    if not (text.isascii() and text.isdigit()):
-        return None
-    digits = text.lstrip("0") or "0"
-    if len(digits) > len(str(largest)):  # Python refuses to parse more than 4,300 digits
-        return None
-    number = int(digits)
-    return number if number <= largest else None
 
 
 @dataclass(frozen=True, slots=True)

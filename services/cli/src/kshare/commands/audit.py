@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kshare.arguments import LARGEST_INT, whole_number
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.kafka_connection import ConnectionFailed
+from kshare_core.whole_numbers import LARGEST_INT, whole_number
 
 if TYPE_CHECKING:
     from kshare.audit.command import AuditRequest

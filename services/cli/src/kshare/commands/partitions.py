@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from kshare.addresses import Address
-from kshare.arguments import LARGEST_INT, whole_number
 from kshare.commands.state.coordinator_call import CoordinatorUnreachable, call_coordinator
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, counted, show
+from kshare_core.whole_numbers import LARGEST_INT, whole_number
 from kshare_rpc.generated.kshare.v1 import coordinator_pb2 as pb
 from kshare_rpc.generated.methods import DESCRIBE_PARTITIONS, DRAIN_LEADER, MOVE_PARTITIONS
 

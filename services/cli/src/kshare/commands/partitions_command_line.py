@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.command_options import (
     LOCAL,
@@ -38,6 +37,7 @@ from kshare.commands.state.coordinator_address import coordinator_address
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import progress, show, show_json, show_outcome, stdout_console
 from kshare.watch import every, show_watched
+from kshare_core.whole_numbers import LARGEST_INT
 
 partitions_app = typer.Typer(help="List, move, spread and drain topic partitions of leaders.", no_args_is_help=True)
 

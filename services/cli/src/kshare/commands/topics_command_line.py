@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.command_options import (
     LOCAL,
@@ -24,6 +23,7 @@ from kshare.commands.topic_description import show_topic
 from kshare.commands.topics import create_topic, delete_topic, show_topics
 from kshare.output import show_outcome
 from kshare.watch import every, show_watched
+from kshare_core.whole_numbers import LARGEST_INT
 
 topics_app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import (
@@ -36,6 +35,7 @@ from kshare.endpoint import Endpoint
 from kshare.failure import BAD_USE, CommandFailed
 from kshare.output import Listing, Row, show, show_outcome, stdout_console
 from kshare.watch import every, show_watched
+from kshare_core.whole_numbers import LARGEST_INT
 
 groups_app = typer.Typer(help="List, describe, configure, reset and delete groups.", no_args_is_help=True)
 

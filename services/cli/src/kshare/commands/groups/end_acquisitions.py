@@ -11,7 +11,6 @@ from typing import NamedTuple
 import typer
 
 from kshare.addresses import Address
-from kshare.arguments import LARGEST_LONG, whole_number
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.commands.groups.group_requests import read_share_offsets
 from kshare.commands.groups.in_flight import called_like, leaders_of
@@ -22,6 +21,7 @@ from kshare.output import Row, counted, show_outcome
 from kshare_core.errors import ErrorCode
 from kshare_core.identifiers import topic_id_text
 from kshare_core.states import AcknowledgeType
+from kshare_core.whole_numbers import LARGEST_LONG, whole_number
 from kshare_rpc.generated.kshare.v1 import leader_pb2 as pb
 from kshare_rpc.generated.methods import END_ACQUISITIONS
 from kshare_rpc.network import CallFailed

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kshare.arguments import LARGEST_INT, whole_number
 from kshare.client_properties import NO_PROPERTIES, Properties
 from kshare.cluster_metadata import reach, topic_of
 from kshare.commands.groups.group_requests import alter_share_offsets, list_groups, read_share_offsets
 from kshare.commands.offsets import EARLIEST, LATEST, NamedPartition, look_up_offsets
 from kshare.failure import BAD_USE, CommandFailed
+from kshare_core.whole_numbers import LARGEST_INT, whole_number
 from kshare_wire.generated.responses.metadata import MetadataResponse
 
 

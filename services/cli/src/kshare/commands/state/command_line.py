@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kshare.arguments import LARGEST_INT
 from kshare.client_properties import read_properties
 from kshare.cluster_metadata import reach
 from kshare.command_options import (
@@ -37,6 +36,7 @@ from kshare.commands.state.state_store_place import node_address, store_place
 from kshare.commands.state.verify import verify_state
 from kshare.output import progress, show_json, show_outcome, stdout_console
 from kshare.watch import every, show_watched
+from kshare_core.whole_numbers import LARGEST_INT
 
 state_app = typer.Typer(help="Placement, content and maintenance of share-group state.", no_args_is_help=True)
 
